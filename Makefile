@@ -1,0 +1,31 @@
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: demo test check lint types fmt clean
+
+demo: .venv/ready  ## upscale the bundled clip: video, side-by-side picture, numbers
+	$(BIN)/vsrkit demo --output demo-output
+
+test: check  ## lint, types, all tests
+
+check: lint types
+	$(BIN)/pytest
+
+lint: .venv/ready
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: .venv/ready
+	$(BIN)/mypy
+
+fmt: .venv/ready
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf .venv demo-output .mypy_cache .pytest_cache .ruff_cache
+
+.venv/ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[train,eval,dev]"
+	touch $@

@@ -1,0 +1,26 @@
+"""vsrkit: video super-resolution for people who upscale, measure, train and study it.
+
+The names below are loaded on first use, so that importing the package does not import torch.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from vsrkit.models import list_models, load_model
+    from vsrkit.upscale import upscale_frames
+
+__version__ = "0.1.0"
+__all__ = ["__version__", "list_models", "load_model", "upscale_frames"]
+
+_HOMES = {
+    "list_models": "vsrkit.models",
+    "load_model": "vsrkit.models",
+    "upscale_frames": "vsrkit.upscale",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'vsrkit' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

@@ -1,0 +1,5 @@
+"""`python -m vsrkit`."""
+
+from vsrkit.cli import main
+
+main()

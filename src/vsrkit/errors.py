@@ -1,0 +1,21 @@
+"""Errors that the command line prints in one line; everything else is a bug and keeps its trace."""
+
+
+class VsrkitError(Exception):
+    """Something the user can mend: says what was found, what was wanted and what to do."""
+
+
+class UnknownModel(VsrkitError):
+    """No preset, entry or file has this name."""
+
+
+class WeightsError(VsrkitError):
+    """A weight file is missing, damaged, not a model, or of another shape."""
+
+
+class DataError(VsrkitError):
+    """A data set, clip or frame is missing, damaged or does not fit."""
+
+
+class VideoError(VsrkitError):
+    """A video cannot be read or written."""

@@ -1,0 +1,1 @@
+"""Numbers: metrics, the protocols that make them comparable, and tables."""

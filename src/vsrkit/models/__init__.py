@@ -1,0 +1,204 @@
+"""The zoo: a table of architectures, a table of named models, and how to load one."""
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from vsrkit.errors import UnknownModel, VsrkitError, WeightsError
+from vsrkit.models import bicubic, vsrt, vsrt_small
+from vsrkit.models.weights import Checkpoint, fill, read_checkpoint, write_checkpoint
+from vsrkit.precision import cache_directory
+
+log = logging.getLogger("vsrkit")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Architecture:
+    """How one paper's network is built, and recognised in a public weight file."""
+
+    config: type[Any]  # a frozen dataclass
+    build: Callable[[Any], nn.Module]  # config -> model with fresh weights
+    detect: Callable[[Mapping[str, Tensor]], Any | None]  # public tensors -> config, None: not mine
+    public_name: Callable[[str], str] = str  # our tensor name -> the name in public files
+
+
+ARCHITECTURES: dict[str, Architecture] = {
+    "bicubic": Architecture(
+        config=bicubic.BicubicConfig, build=bicubic.Bicubic, detect=bicubic.detect
+    ),
+    "vsrt": Architecture(
+        config=vsrt.VSRTConfig,
+        build=vsrt.VSRT,
+        detect=vsrt.detect,
+        public_name=vsrt.public_name,
+    ),
+    "vsrt-small": Architecture(
+        config=vsrt_small.SmallConfig, build=vsrt_small.VSRTSmall, detect=vsrt_small.detect
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """A named model: an architecture with its numbers, and where its weights come from."""
+
+    architecture: str
+    config: Any
+    summary: str
+    licence: str = "Apache-2.0"
+    weights: str | None = None  # file name inside the package or the cache directory
+
+
+MODELS: dict[str, Entry] = {
+    "bicubic": Entry(
+        architecture="bicubic",
+        config=bicubic.BicubicConfig(),
+        summary="Bicubic interpolation, the floor of every table",
+    ),
+    "vsrt-s": Entry(
+        architecture="vsrt-small",
+        config=vsrt_small.SMALL,
+        summary="Our small VSR-Transformer, each frame once",
+    ),
+    "vsrt-m": Entry(
+        architecture="vsrt-small",
+        config=vsrt_small.MEDIUM,
+        summary="Our larger VSR-Transformer, for those who wait",
+    ),
+    "vsrt-reds": Entry(
+        architecture="vsrt",
+        config=vsrt.REDS,
+        summary="VSR-Transformer as released, 5 frames",
+    ),
+    "vsrt-vimeo": Entry(
+        architecture="vsrt",
+        config=vsrt.VIMEO,
+        summary="VSR-Transformer as released, 7 frames",
+    ),
+    "vsrt-paper": Entry(
+        architecture="vsrt",
+        config=vsrt.PAPER,
+        summary="VSR-Transformer as the paper's text has it, 5 frames",
+    ),
+}
+
+
+def list_models() -> list[str]:
+    """The names that `load_model` knows."""
+    return list(MODELS)
+
+
+def build_model(name: str, *, frames: int | None = None) -> nn.Module:
+    """A named model with fresh weights; `frames` overrides the length of its window."""
+    if name not in MODELS:
+        raise _unknown(name)
+    entry = MODELS[name]
+    return ARCHITECTURES[entry.architecture].build(with_options(entry.config, frames=frames))
+
+
+def load_model(
+    name_or_path: str | Path, *, frames: int | None = None, heads: int | None = None
+) -> nn.Module:
+    """A model ready to run, from a name, one of our own files, or a public checkpoint.
+
+    frames: length of the window, where the model leaves it open (no weight file tells).
+    heads: of attention, which no tensor's shape tells; 1 in everything the authors released.
+
+    A name without weights at hand gives fresh, untrained ones, and says so in the log.
+    """
+    name = str(name_or_path)
+    if name in MODELS:
+        return _load_entry(name, frames, heads)
+    path = Path(name_or_path)
+    if not path.exists() and not path.suffix:
+        raise _unknown(name)
+    return load_checkpoint(path, frames=frames, heads=heads)
+
+
+def _load_entry(name: str, frames: int | None, heads: int | None) -> nn.Module:
+    entry = MODELS[name]
+    config = with_options(entry.config, frames=frames, heads=heads)
+    model = ARCHITECTURES[entry.architecture].build(config).eval()
+    if path := weights_at_hand(name):
+        fill(model, read_checkpoint(path).tensors, source=str(path))
+    elif any(True for _ in model.parameters()):
+        log.warning("no trained weights for %s are at hand; it starts untrained", name)
+    return model
+
+
+def weights_at_hand(name: str) -> Path | None:
+    """The weight file of a named model, if it lies in the package or the cache directory."""
+    file = MODELS[name].weights
+    if file is None:
+        return None
+    places = (Path(__file__).parent.parent / "weights", cache_directory() / "weights")
+    return next((place / file for place in places if (place / file).is_file()), None)
+
+
+def load_checkpoint(
+    path: Path, *, frames: int | None = None, heads: int | None = None
+) -> nn.Module:
+    """A model from a file: ours says what it is, a public one is recognised by its tensors."""
+    checkpoint = read_checkpoint(path)
+    if "architecture" in checkpoint.about:
+        return _load_own(path, checkpoint, frames, heads)
+    for architecture in ARCHITECTURES.values():
+        config = architecture.detect(checkpoint.tensors)
+        if config is not None:
+            model = architecture.build(with_options(config, frames=frames, heads=heads)).eval()
+            fill(model, checkpoint.tensors, source=str(path), public_name=architecture.public_name)
+            return model
+    first = next(iter(checkpoint.tensors))
+    raise WeightsError(
+        f"{path} is not a model that vsrkit knows: {len(checkpoint.tensors)} tensors, "
+        f"the first is {first!r}; `vsrkit models` lists the known ones"
+    )
+
+
+def _load_own(
+    path: Path, checkpoint: Checkpoint, frames: int | None, heads: int | None
+) -> nn.Module:
+    about = checkpoint.about
+    if about["architecture"] not in ARCHITECTURES:
+        raise WeightsError(
+            f"{path} is a {about['architecture']!r}, unknown to this version; update vsrkit"
+        )
+    architecture = ARCHITECTURES[about["architecture"]]
+    try:
+        config = architecture.config(**about.get("config", {}))
+        config = with_options(config, frames=frames, heads=heads)
+    except (TypeError, ValueError) as error:
+        raise WeightsError(f"{path} describes itself wrongly: {error}") from error
+    model = architecture.build(config).eval()
+    fill(model, checkpoint.tensors, source=str(path))
+    return model
+
+
+def save_model(path: Path, model: nn.Module, **about: Any) -> None:
+    """Write a model to a safetensors file that says what it is; `about` may say more."""
+    config: Any = model.config
+    name = next(name for name, a in ARCHITECTURES.items() if a.config is type(config))
+    write_checkpoint(path, model, {"architecture": name, "config": asdict(config), **about})
+
+
+def with_options(config: Any, **options: Any) -> Any:
+    """The config with the options that are not None; an error names one that it does not have."""
+    given = {key: value for key, value in options.items() if value is not None}
+    known = {f.name for f in fields(config)}
+    if unknown := given.keys() - known:
+        raise VsrkitError(
+            f"{type(config).__name__} has no option {sorted(unknown)[0]!r}; it has {sorted(known)}"
+        )
+    return replace(config, **given)
+
+
+def _unknown(name: str) -> UnknownModel:
+    nearest = get_close_matches(name, MODELS, n=1, cutoff=0)[0]
+    return UnknownModel(
+        f"no model called {name!r}; did you mean {nearest!r}? `vsrkit models` lists all"
+    )

@@ -1,0 +1,87 @@
+"""Parts that several papers share: residual blocks, the tower, the two-stage upsampling tail."""
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+def conv3x3(inputs: int, outputs: int, stride: int = 1) -> nn.Conv2d:
+    """A 3x3 convolution that keeps the size (at stride 1)."""
+    return nn.Conv2d(inputs, outputs, 3, stride, 1)
+
+
+class ResidualBlock(nn.Module):
+    """x + conv(act(conv(x))), ReLU unless a slope is given; starts near the identity."""
+
+    def __init__(self, channels: int, slope: float = 0.0) -> None:
+        super().__init__()
+        self.slope = slope
+        self.conv1 = conv3x3(channels, channels)
+        self.conv2 = conv3x3(channels, channels)
+        for conv in (self.conv1, self.conv2):
+            nn.init.kaiming_normal_(conv.weight)
+            conv.weight.data.mul_(0.1)
+            nn.init.zeros_(conv.bias)  # type: ignore[arg-type]
+
+    def forward(self, x: Tensor) -> Tensor:  # (N, C, H, W) -> same
+        y = self.conv1(x)
+        y = F.leaky_relu(y, self.slope) if self.slope else F.relu(y)
+        return x + self.conv2(y)
+
+
+def residual_blocks(count: int, channels: int, slope: float = 0.0) -> nn.Sequential:
+    """`count` residual blocks in a row."""
+    return nn.Sequential(*(ResidualBlock(channels, slope) for _ in range(count)))
+
+
+class Tower(nn.Module):
+    """3x3 convolution to `channels`, LeakyReLU, `count` residual blocks.
+
+    `main` keeps the public key names: `main.0` is the convolution, `main.2` the blocks.
+    """
+
+    def __init__(
+        self, inputs: int, channels: int, count: int, *, slope: float = 0.1, block_slope: float = 0.0
+    ) -> None:
+        super().__init__()
+        self.main = nn.Sequential(
+            conv3x3(inputs, channels),
+            nn.LeakyReLU(slope, inplace=True),
+            residual_blocks(count, channels, block_slope),
+        )
+
+    def forward(self, x: Tensor) -> Tensor:  # (N, inputs, H, W) -> (N, C, H, W)
+        return self.main(x)
+
+
+def upsample_bilinear(frames: Tensor, scale: int) -> Tensor:
+    """(N, 3, H, W) -> (N, 3, sH, sW), the base that most networks add their detail to."""
+    return F.interpolate(frames, scale_factor=scale, mode="bilinear", align_corners=False)
+
+
+def pad_to(x: Tensor, height: int, width: int) -> Tensor:
+    """Repeat the right and bottom edges of (N, C, H, W) until it has the given size."""
+    h, w = x.shape[-2:]
+    if (h, w) == (height, width):
+        return x
+    return F.pad(x, (0, width - w, 0, height - h), mode="replicate")
+
+
+class TwoStageTail(nn.Module):
+    """x4 in two pixel-shuffle stages and one or two convolutions at full size: features to RGB."""
+
+    def __init__(
+        self, channels: int, *, hidden: int = 64, slope: float = 0.1, full_size_conv: bool = True
+    ) -> None:
+        super().__init__()
+        self.slope = slope
+        self.upconv1 = conv3x3(channels, channels * 4)
+        self.upconv2 = conv3x3(channels, hidden * 4)
+        self.conv_hr = conv3x3(hidden, hidden) if full_size_conv else None
+        self.conv_last = conv3x3(hidden, 3)
+
+    def forward(self, x: Tensor) -> Tensor:  # (N, C, H, W) -> (N, 3, 4H, 4W)
+        x = F.leaky_relu(F.pixel_shuffle(self.upconv1(x), 2), self.slope)
+        x = F.leaky_relu(F.pixel_shuffle(self.upconv2(x), 2), self.slope)
+        if self.conv_hr is not None:
+            x = F.leaky_relu(self.conv_hr(x), self.slope)
+        return self.conv_last(x)

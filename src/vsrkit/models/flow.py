@@ -1,0 +1,173 @@
+"""Optical flow: `warp`, SPyNet (Ranjan and Black, 2017), and a light network for both directions.
+
+Convention: a flow is (N, 2, H, W) in pixels, channel 0 = u (right), channel 1 = v (down).
+`flow_to_prev[t]` says where each pixel of frame t is in frame t-1.
+"""
+
+import math
+import re
+from itertools import pairwise
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from vsrkit.models.blocks import conv3x3, pad_to
+
+IMAGENET_MEAN = (0.485, 0.456, 0.406)
+IMAGENET_STD = (0.229, 0.224, 0.225)
+
+
+def warp(
+    x: Tensor,
+    flow: Tensor,
+    *,
+    padding: Literal["zeros", "border"] = "zeros",
+    mode: Literal["bilinear", "nearest"] = "bilinear",
+) -> Tensor:
+    """Pull `x` backwards along `flow`: out[y, x] = x[y + v, x + u].
+
+    x:    (N, C, H, W)
+    flow: (N, 2, H, W), pixels, channel 0 = u (right), channel 1 = v (down)
+
+    Always samples in float32: a bfloat16 grid cannot even name the columns of a wide frame, and
+    `grid_sample` then reads outside of it. The result has the type of `x`.
+    """
+    h, w = flow.shape[-2:]
+    with torch.autocast(x.device.type, enabled=False):
+        u, v = flow.float().unbind(1)
+        columns = torch.arange(w, device=flow.device, dtype=torch.float32)
+        rows = torch.arange(h, device=flow.device, dtype=torch.float32)[:, None]
+        grid = torch.stack(
+            [2 * (columns + u) / max(w - 1, 1) - 1, 2 * (rows + v) / max(h - 1, 1) - 1], dim=-1
+        )
+        out = F.grid_sample(x.float(), grid, mode=mode, padding_mode=padding, align_corners=True)
+    return out.to(x.dtype)
+
+
+class SPyNet(nn.Module):
+    """Coarse to fine: six levels, each a small network that mends the flow of the level below."""
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, levels: int = 6) -> None:
+        super().__init__()
+        self.levels = nn.ModuleList(_spynet_level() for _ in range(levels))
+        self.register_buffer("mean", torch.tensor(IMAGENET_MEAN).view(1, 3, 1, 1))
+        self.register_buffer("std", torch.tensor(IMAGENET_STD).view(1, 3, 1, 1))
+
+    def forward(self, reference: Tensor, neighbour: Tensor) -> Tensor:
+        """Where each pixel of `reference` is in `neighbour`: (N, 3, H, W) twice -> (N, 2, H, W)."""
+        h, w = reference.shape[-2:]
+        step = 2 ** (len(self.levels) - 1)
+        size = (math.ceil(h / step) * step, math.ceil(w / step) * step)
+        # The convolutions may run in bfloat16, the flow itself stays float32: its unit is pixels.
+        flow = self._coarse_to_fine(_resize(reference, size), _resize(neighbour, size))
+        ratio = torch.tensor([w / size[1], h / size[0]], device=flow.device)
+        return _resize(flow, (h, w)) * ratio.view(1, 2, 1, 1)
+
+    def _coarse_to_fine(self, reference: Tensor, neighbour: Tensor) -> Tensor:
+        references = self._pyramid(reference)
+        neighbours = self._pyramid(neighbour)
+        n, _, h, w = references[0].shape
+        flow = torch.zeros(n, 2, h, w, device=reference.device)
+        for level, ref, near in zip(self.levels, references, neighbours, strict=True):
+            if ref.shape[-2:] != flow.shape[-2:]:
+                flow = 2 * F.interpolate(flow, scale_factor=2, mode="bilinear", align_corners=True)
+            warped = warp(near, flow, padding="border")
+            flow = flow + level(torch.cat([ref, warped, flow], 1)).float()
+        return flow
+
+    def _pyramid(self, frame: Tensor) -> list[Tensor]:
+        """The normalised frame at 1/32, 1/16 ... 1 of its size (for six levels)."""
+        pyramid = [(frame - self.mean) / self.std]
+        for _ in range(len(self.levels) - 1):
+            pyramid.append(F.avg_pool2d(pyramid[-1], 2, count_include_pad=False))
+        return pyramid[::-1]
+
+
+def _spynet_level() -> nn.Sequential:
+    layers: list[nn.Module] = []
+    for inputs, outputs in pairwise((8, 32, 64, 32, 16, 2)):
+        conv = nn.Conv2d(inputs, outputs, 7, padding=3)
+        nn.init.kaiming_normal_(conv.weight, mode="fan_out", nonlinearity="relu")
+        nn.init.zeros_(conv.bias)  # type: ignore[arg-type]
+        layers += [conv, nn.ReLU(inplace=True)]
+    return nn.Sequential(*layers[:-1])
+
+
+def _resize(x: Tensor, size: tuple[int, int]) -> Tensor:
+    if x.shape[-2:] == size:
+        return x
+    return F.interpolate(x, size=size, mode="bilinear", align_corners=False)
+
+
+def spynet_public_name(name: str) -> str:
+    """Our tensor name in the style of mmediting and the VSR-Transformer release."""
+    return re.sub(
+        r"levels\.(\d+)\.(\d+)\.",
+        lambda m: f"basic_module.{m[1]}.basic_module.{int(m[2]) // 2}.conv.",
+        name,
+    )
+
+
+def spynet_basicsr_name(name: str) -> str:
+    """Our tensor name in the style of BasicSR."""
+    return re.sub(r"levels\.(\d+)\.(\d+)\.", r"basic_module.\1.basic_module.\2.", name)
+
+
+class LightFlow(nn.Module):
+    """Flow in both directions of a pair in one pass, on a grid of half the frame's size.
+
+    Each level looks at frames of twice its grid's size with 2x2 pixels stacked into channels, so
+    that the finest grid, at half size, still sees every pixel. A level gets both frames, each
+    also warped onto the other, and the flows so far; it answers with what to add to both flows.
+    """
+
+    def __init__(self, channels: int = 48, levels: int = 4) -> None:
+        super().__init__()
+        self.levels = nn.ModuleList(_light_level(channels) for _ in range(levels))
+
+    def forward(self, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+        """Flows a -> b and b -> a: (N, 3, H, W) twice -> (N, 2, H, W) twice."""
+        h, w = a.shape[-2:]
+        step = 2 ** len(self.levels)
+        size = (math.ceil(h / step) * step, math.ceil(w / step) * step)
+        a_levels, b_levels = self._pyramid(pad_to(a, *size)), self._pyramid(pad_to(b, *size))
+        n, _, grid_h, grid_w = a_levels[0].shape
+        flows = torch.zeros(n, 4, grid_h, grid_w, device=a.device)
+        for level, ua, ub in zip(self.levels, a_levels, b_levels, strict=True):
+            if ua.shape[-2:] != flows.shape[-2:]:
+                flows = _double(flows)
+            to_b, to_a = flows.chunk(2, 1)
+            b_on_a = warp(ub, to_b, padding="border")
+            a_on_b = warp(ua, to_a, padding="border")
+            flows = flows + level(torch.cat([ua, ub, b_on_a, a_on_b, flows], 1)).float()
+        to_b, to_a = _double(flows)[..., :h, :w].chunk(2, 1)
+        return to_b, to_a
+
+    def _pyramid(self, frame: Tensor) -> list[Tensor]:
+        """2x2 pixels in channels, coarsest first: grids of 1/16, 1/8, 1/4, 1/2 for four levels."""
+        frames = [frame - 0.5]
+        for _ in range(len(self.levels) - 1):
+            frames.append(F.avg_pool2d(frames[-1], 2))
+        return [F.pixel_unshuffle(f, 2) for f in frames[::-1]]
+
+
+def _light_level(channels: int) -> nn.Sequential:
+    """52 = both frames and both warped ones (12 each) and two flows; the last layer starts at 0."""
+    sizes = (52, channels, channels, channels, channels)
+    layers: list[nn.Module] = []
+    for inputs, outputs in pairwise(sizes):
+        layers += [conv3x3(inputs, outputs), nn.LeakyReLU(0.1, inplace=True)]
+    last = conv3x3(channels, 4)
+    nn.init.zeros_(last.weight)
+    nn.init.zeros_(last.bias)  # type: ignore[arg-type]
+    return nn.Sequential(*layers, last)
+
+
+def _double(flow: Tensor) -> Tensor:
+    """Flow on a grid of twice the size: twice as many pixels, each half as wide."""
+    return 2 * F.interpolate(flow, scale_factor=2, mode="bilinear", align_corners=False)

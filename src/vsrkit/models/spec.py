@@ -1,0 +1,76 @@
+"""What the pipeline must know to feed a model, and nothing else about it."""
+
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
+
+from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A fixed number of frames around a centre; a single-image model is `Window(1, "all")`.
+
+    `emits="centre"`: the model answers with one frame. `emits="all"`: with every frame of the
+    window, of which the centre is the best informed.
+    """
+
+    size: int
+    emits: Literal["centre", "all"] = "centre"
+
+    def __post_init__(self) -> None:
+        if self.size < 1 or (self.size % 2 == 0 and self.emits == "centre"):
+            raise ValueError(f"a window needs a centre: its size must be odd, got {self.size}")
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """A state handed from frame to frame, forward in time, reset at every cut."""
+
+
+@dataclass(frozen=True, slots=True)
+class Segments:
+    """Pieces of `length` frames at fixed places counted from the start of the shot.
+
+    `warmup` frames on either side (fewer at the shot's ends) are run with each piece and dropped.
+    The places belong to the model, not to the run: that is why the output does not depend on how
+    the work was divided.
+    """
+
+    length: int
+    warmup: int
+
+    def __post_init__(self) -> None:
+        if self.length < 1 or self.warmup < 0:
+            raise ValueError(f"segments need length >= 1 and warmup >= 0, got {self}")
+
+
+Context: TypeAlias = Window | Carried | Segments
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spec:
+    """The facts a model declares."""
+
+    scale: int
+    context: Context
+    tile: int | None = None  # side of the only crop it accepts; None for any size
+    minimum: int = 1  # smallest height and width; smaller frames are padded
+    multiple: int = 1  # height and width must be divisible by this; others are padded
+    min_frames: int = 1  # shortest clip it can run; shorter shots are padded by their last frame
+
+
+@runtime_checkable
+class VideoModel(Protocol):
+    """An `nn.Module` with a `spec` and a frozen config dataclass.
+
+    Call: (B, T, 3, H, W) float RGB in [0, 1] -> (B, T', 3, sH, sW), not clamped. T' is 1 for
+    `Window(emits="centre")`, else T. Models that emit every frame take `keep`, a slice of the
+    frames that are wanted, and skip what feeds only the others: `model(clip, keep=k)` equals
+    `model(clip)[:, k]`. `Carried` models also have `step(frame, state) -> (sr, state)` with
+    frames (B, 3, H, W) and `state=None` at the start of a shot.
+    """
+
+    spec: Spec
+    config: Any
+
+    def __call__(self, clip: Tensor, keep: slice | None = None) -> Tensor: ...

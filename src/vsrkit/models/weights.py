@@ -1,0 +1,126 @@
+"""Read weight files safely, write our own, and fill a model or say which tensor does not fit."""
+
+import json
+import pickle
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from vsrkit.errors import WeightsError
+
+# Where public files keep their tensors, in the order in which they are preferred.
+CONTAINERS = ("params_ema", "params", "state_dict", "model_state_dict", "model", "net")
+PREFIXES = ("module.", "generator.", "netG.")
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """Tensors by name, and what the file says of itself (empty for foreign files)."""
+
+    tensors: dict[str, Tensor]
+    about: dict[str, Any] = field(default_factory=dict)
+
+
+def read_checkpoint(path: Path) -> Checkpoint:
+    """Read `.safetensors` or a PyTorch file; nothing in the file is ever executed."""
+    if not path.is_file():
+        raise WeightsError(f"{path} is not a file; give a model's name or a weight file")
+    if path.suffix == ".safetensors":
+        return _read_safetensors(path)
+    return _read_pickle(path)
+
+
+def _read_safetensors(path: Path) -> Checkpoint:
+    try:
+        with safe_open(path, framework="pt") as file:  # type: ignore[no-untyped-call]
+            about = json.loads((file.metadata() or {}).get("vsrkit", "{}"))
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError, json.JSONDecodeError) as error:
+        raise WeightsError(
+            f"{path} is not a whole safetensors file ({error}); fetch or save it again"
+        ) from error
+    if not tensors:
+        raise WeightsError(f"{path} holds no tensors; a model was wanted")
+    return Checkpoint(strip_prefix(tensors), about)
+
+
+def _read_pickle(path: Path) -> Checkpoint:
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, OSError, KeyError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise WeightsError(
+            f"{path} cannot be read as a PyTorch weight file ({reason[:120]}); "
+            "fetch it again, or convert it to safetensors"
+        ) from error
+    return Checkpoint(strip_prefix(_find_tensors(content, path)))
+
+
+def _find_tensors(content: Any, path: Path) -> dict[str, Tensor]:
+    if isinstance(content, Mapping):
+        for name in CONTAINERS:
+            if isinstance(content.get(name), Mapping):
+                return _find_tensors(content[name], path)
+        tensors = {str(k): v for k, v in content.items() if isinstance(v, Tensor)}
+        if tensors:
+            return tensors
+    raise WeightsError(f"{path} is not a model: it holds a {type(content).__name__} without tensors")
+
+
+def strip_prefix(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Remove a prefix that every name carries, such as `module.` of data-parallel training."""
+    for prefix in PREFIXES:
+        if all(name.startswith(prefix) for name in tensors):
+            tensors = {name.removeprefix(prefix): value for name, value in tensors.items()}
+    return tensors
+
+
+def write_checkpoint(path: Path, model: nn.Module, about: Mapping[str, Any]) -> None:
+    """Write our own format: the model's tensors by name, `about` as JSON in the header.
+
+    The file appears under its name only when it is whole.
+    """
+    tensors = {name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}
+    part = path.with_name(path.name + ".part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        save_file(tensors, part, metadata={"format": "pt", "vsrkit": json.dumps(dict(about))})
+        part.replace(path)
+    except (OSError, SafetensorError) as error:
+        part.unlink(missing_ok=True)
+        raise WeightsError(f"cannot write {path} ({error}); nothing was kept of it") from error
+
+
+def fill(
+    model: nn.Module,
+    tensors: Mapping[str, Tensor],
+    *,
+    source: str,
+    public_name: Callable[[str], str] = str,
+) -> None:
+    """Copy `tensors` into `model`, every one of them, or name the first that does not fit.
+
+    `public_name` gives the name that the file uses for a tensor of the model.
+    """
+    wanted = {public_name(name): value for name, value in model.state_dict().items()}
+    for name, value in wanted.items():
+        found = tensors.get(name)
+        if found is None:
+            raise WeightsError(f"{source} has no tensor {name!r}, of shape {tuple(value.shape)}")
+        if found.shape != value.shape:
+            raise WeightsError(
+                f"{source}: {name!r} has shape {tuple(found.shape)}, "
+                f"wanted {tuple(value.shape)}; it belongs to another model"
+            )
+    for name in tensors:
+        if name not in wanted:
+            raise WeightsError(f"{source} holds {name!r}, which this model does not have")
+    with torch.no_grad():
+        for name, value in wanted.items():
+            value.copy_(tensors[name])

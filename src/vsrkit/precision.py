@@ -1,0 +1,196 @@
+"""Which number type and memory layout run a model fastest here: measured, never assumed.
+
+What bfloat16 is worth differs by a factor of a hundred between processors, and PyTorch does not
+tell: it reports bfloat16 as supported where it is emulated.
+"""
+
+import json
+import os
+import platform
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+import torch
+from torch import Tensor, nn
+
+PrecisionName: TypeAlias = Literal["auto", "float32", "bfloat16"]
+
+
+@dataclass(frozen=True, slots=True)
+class Precision:
+    """A number type and a memory layout for convolutions."""
+
+    dtype: Literal["float32", "bfloat16"]
+    channels_last: bool
+
+    def __str__(self) -> str:
+        return f"{self.dtype} {'channels-last' if self.channels_last else 'channels-first'}"
+
+
+# bfloat16 channels-first is left out: no processor was found where it beats channels-last.
+CANDIDATES = (
+    Precision("float32", False),
+    Precision("float32", True),
+    Precision("bfloat16", True),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Convolution:
+    """The shape of a convolution layer."""
+
+    inputs: int
+    outputs: int
+    kernel: int
+    groups: int
+
+
+def resolve_precision(
+    name: PrecisionName, model: nn.Module, device: str = "cpu"
+) -> Precision:
+    """The precision called `name` for this model on this device; `auto` measures (once)."""
+    convolution = commonest_convolution(model)
+    if convolution is None:
+        return Precision("float32", False)
+    candidates = [c for c in CANDIDATES if name in ("auto", c.dtype)]
+    speeds = measured_speeds(convolution, torch.device(device))
+    return max(candidates, key=lambda c: speeds[c])
+
+
+@contextmanager
+def running_in(precision: Precision, device: str) -> Iterator[None]:
+    """Run models inside without gradients, in the given number type.
+
+    Autocast, not `model.bfloat16()`: it keeps flows and warps in float32.
+    """
+    with (
+        torch.inference_mode(),
+        torch.autocast(torch.device(device).type, torch.bfloat16, enabled=precision.dtype == "bfloat16"),
+    ):
+        yield
+
+
+def lay_out(model: nn.Module, precision: Precision) -> nn.Module:
+    """Store the model's weights in the layout of `precision` (in place)."""
+    layout = torch.channels_last if precision.channels_last else torch.contiguous_format
+    for parameter in model.parameters():
+        if parameter.dim() == 4:
+            parameter.data = parameter.data.contiguous(memory_format=layout)
+    return model
+
+
+def commonest_convolution(model: nn.Module) -> Convolution | None:
+    """The layer shape that holds most of the model's convolution weights."""
+    sizes: Counter[Convolution] = Counter()
+    for layer in model.modules():
+        if isinstance(layer, nn.Conv2d):
+            shape = Convolution(
+                layer.in_channels, layer.out_channels, layer.kernel_size[0], layer.groups
+            )
+            sizes[shape] += layer.weight.numel()
+    return sizes.most_common(1)[0][0] if sizes else None
+
+
+def measured_speeds(convolution: Convolution, device: torch.device) -> dict[Precision, float]:
+    """GFLOP/s of each candidate; kept in the user's cache directory, by processor and version."""
+    path = cache_directory() / "speeds.json"
+    key = "|".join(
+        [
+            _processor(device),
+            f"torch {torch.__version__}",
+            f"{torch.get_num_threads()} threads",
+            json.dumps(asdict(convolution)),
+        ]
+    )
+    known = _read_json(path)
+    if key not in known:
+        known[key] = [_time(convolution, candidate, device) for candidate in CANDIDATES]
+        _write_json(path, known)
+    return dict(zip(CANDIDATES, known[key], strict=True))
+
+
+def _time(convolution: Convolution, precision: Precision, device: torch.device) -> float:
+    """Best GFLOP/s of a few runs on 96x96 pixels, a tenth of a second at most after the first."""
+    side = 96
+    dtype = getattr(torch, precision.dtype)
+    layout = torch.channels_last if precision.channels_last else torch.contiguous_format
+    layer = nn.Conv2d(
+        convolution.inputs,
+        convolution.outputs,
+        convolution.kernel,
+        padding=convolution.kernel // 2,
+        groups=convolution.groups,
+    )
+    layer = layer.to(device, dtype).to(memory_format=layout)
+    x = torch.rand(1, convolution.inputs, side, side, device=device, dtype=dtype)
+    x = x.contiguous(memory_format=layout)
+    flop = 2 * side * side * layer.weight.numel()
+    best = 0.0
+    begin = time.perf_counter()
+    with torch.inference_mode():
+        for run in range(20):
+            start = time.perf_counter()
+            layer(x)
+            _wait(x)
+            end = time.perf_counter()
+            if run > 0 or end - begin > 0.1:  # the first call prepares; if it is slow, it is slow
+                best = max(best, flop / (end - start) / 1e9)
+            if end - begin > 0.1 and best > 0:
+                break
+    return best
+
+
+def _wait(x: Tensor) -> None:
+    """Let an asynchronous device finish."""
+    if x.device.type == "cuda":
+        torch.cuda.synchronize(x.device)
+    elif x.device.type == "mps":
+        torch.mps.synchronize()
+
+
+def _processor(device: torch.device) -> str:
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    flags = ""
+    try:
+        info = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    except OSError:
+        info = ""
+    name = next((x.split(":")[1].strip() for x in info.splitlines() if "model name" in x), "")
+    flags = " ".join(x for x in ("avx2", "avx512f", "avx512_bf16", "amx_bf16") if x in info)
+    return f"{device.type} {name or platform.processor() or platform.machine()} {flags}"
+
+
+def cache_directory() -> Path:
+    """Where vsrkit keeps what it measured and fetched: $VSRKIT_CACHE, else the system's place."""
+    if own := os.environ.get("VSRKIT_CACHE"):
+        return Path(own)
+    if platform.system() == "Windows":
+        return Path(os.environ.get("LOCALAPPDATA", Path.home())) / "vsrkit"
+    if platform.system() == "Darwin":
+        return Path.home() / "Library" / "Caches" / "vsrkit"
+    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "vsrkit"
+
+
+def _read_json(path: Path) -> dict[str, list[float]]:
+    """What was measured before; a missing or damaged file only means to measure again."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, json.JSONDecodeError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def _write_json(path: Path, content: dict[str, list[float]]) -> None:
+    part = path.with_name(f"{path.name}.{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part.write_text(json.dumps(content, indent=1), encoding="utf-8")
+        part.replace(path)
+    except OSError:  # a read-only home: measure again next time
+        part.unlink(missing_ok=True)

@@ -1,0 +1,79 @@
+"""Cut frames into overlapping tiles, run a model on each, and blend the results without a seam."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """One tile along one axis: where it lies, and how far it fades into its neighbours."""
+
+    start: int
+    stop: int
+    fade_in: int  # pixels shared with the tile before
+    fade_out: int  # pixels shared with the tile after
+
+    def weights(self, scale: int) -> Tensor:
+        """(s * size,) ramps that, added up over all tiles, give one everywhere."""
+        weights = torch.ones((self.stop - self.start) * scale)
+        if self.fade_in:
+            weights[: self.fade_in * scale] = _ramp(self.fade_in * scale)
+        if self.fade_out:
+            weights[-self.fade_out * scale :] *= _ramp(self.fade_out * scale).flip(0)
+        return weights
+
+
+def _ramp(length: int) -> Tensor:
+    return (torch.arange(length) + 0.5) / length
+
+
+def plan_spans(length: int, size: int, overlap: int) -> list[Span]:
+    """Tiles of exactly `size` that cover [0, length), evenly spread, sharing at least `overlap`.
+
+    Neighbours share at most half a tile, so that at most two tiles meet at any place.
+    """
+    if length < size:
+        raise ValueError(f"cannot cut {size}-pixel tiles from {length} pixels; pad the frame first")
+    if not 0 <= overlap <= size // 2:
+        raise ValueError(f"tiles of {size} pixels can share 0 to {size // 2}, not {overlap}")
+    count = 1 if length == size else -((overlap - length) // (size - overlap))
+    starts = [round(i * (length - size) / max(count - 1, 1)) for i in range(count)]
+    shared = [0, *(a + size - b for a, b in pairwise(starts)), 0]
+    return [
+        # More than half shared (few tiles on a short axis) fades over half only.
+        Span(start, start + size, min(before, size // 2), min(after, size // 2))
+        for start, before, after in zip(starts, shared, shared[1:], strict=False)
+    ]
+
+
+def run_tiled(
+    run: Callable[[Tensor], Tensor], clip: Tensor, *, size: int, overlap: int, scale: int
+) -> Tensor:
+    """Run `run` on tiles of (B, T, 3, H, W) and blend: -> (B, T', 3, sH, sW)."""
+    height, width = clip.shape[-2:]
+    total: Tensor | None = None
+    weight = torch.zeros(height * scale, width * scale)
+    for rows, columns in _grid(height, width, size, overlap):
+        tile = clip[..., rows.start : rows.stop, columns.start : columns.stop]
+        sr = run(tile.contiguous())
+        fade = rows.weights(scale)[:, None] * columns.weights(scale)
+        place = (
+            slice(rows.start * scale, rows.stop * scale),
+            slice(columns.start * scale, columns.stop * scale),
+        )
+        if total is None:
+            total = sr.new_zeros(*sr.shape[:3], height * scale, width * scale)
+        total[..., place[0], place[1]] += sr * fade.to(sr)
+        weight[place] += fade
+    assert total is not None  # a plan has at least one tile
+    return total / weight.to(total)
+
+
+def _grid(height: int, width: int, size: int, overlap: int) -> Iterator[tuple[Span, Span]]:
+    for rows in plan_spans(height, size, overlap):
+        for columns in plan_spans(width, size, overlap):
+            yield rows, columns

@@ -1,0 +1,1 @@
+"""Training: one loop, its configuration, its checkpoints."""

@@ -1,0 +1,195 @@
+"""The pipeline: frames -> shots -> windows or segments -> model -> frames."""
+
+import multiprocessing
+import os
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from vsrkit.models.spec import Carried, Spec, Window
+from vsrkit.precision import Precision, PrecisionName, lay_out, resolve_precision, running_in
+from vsrkit.tiles import run_tiled
+from vsrkit.windows import Padding, Piece, pieces
+
+
+@dataclass(frozen=True)
+class Engine:
+    """A model made ready to run: on a device, in a precision, on tiles where it needs them."""
+
+    model: nn.Module
+    precision: Precision
+    device: str = "cpu"
+    tile: int | None = None  # side of the tiles; None runs whole frames
+    overlap: int = 16  # pixels that neighbouring tiles share
+
+    @property
+    def spec(self) -> Spec:
+        """What the model asks for."""
+        return self.model.spec  # type: ignore[return-value]
+
+    def run(self, piece: Piece) -> Tensor:
+        """The wanted frames of a piece, (K, 3, sH, sW) in [0, 1], on the CPU."""
+
+        def run_model(part: Tensor) -> Tensor:
+            if isinstance(self.spec.context, Window) and self.spec.context.emits == "centre":
+                return self.model(part)
+            return self.model(part, keep=piece.keep)
+
+        return self._fitted(run_model, piece.clip)
+
+    def carry(self, shot: Iterable[Tensor]) -> Iterator[Tensor]:
+        """Frames of a shot one by one, the model's state handed from each to the next."""
+        states: list[Any] = []
+        for frame in shot:
+            sr, states = self._step(frame, states)
+            yield sr
+
+    def _step(self, frame: Tensor, states: list[Any]) -> tuple[Tensor, list[Any]]:
+        """One frame and its state after it; tiles come in the same order, each with its own."""
+        before, after = iter(states), []
+
+        def step_model(part: Tensor) -> Tensor:
+            sr, state = self.model.step(part[:, 0], next(before, None))  # type: ignore[operator]
+            after.append(state)
+            return sr[:, None]
+
+        return self._fitted(step_model, frame[None])[0], after
+
+    def _fitted(self, run: Callable[[Tensor], Tensor], clip: Tensor) -> Tensor:
+        """Give `run` a size that the model accepts and cut its answer back to the clip's."""
+        spec = self.spec
+        height, width = clip.shape[-2:]
+        padded = pad_frames(clip, spec)[None].to(self.device)  # (1, T, 3, H, W)
+        tile = spec.tile or self.tile
+        with running_in(self.precision, self.device):
+            if tile and max(padded.shape[-2:]) > tile:
+                sr = run_tiled(run, padded, size=tile, overlap=self.overlap, scale=spec.scale)
+            else:
+                sr = run(padded)
+            return sr[0, ..., : height * spec.scale, : width * spec.scale].float().clamp(0, 1).cpu()
+
+
+def make_engine(
+    model: nn.Module,
+    *,
+    precision: PrecisionName | Precision = "auto",
+    device: str = "cpu",
+    tile: int | None = None,
+) -> Engine:
+    """Move a model to its device, choose the precision (by measurement for `auto`), lay it out."""
+    model = model.eval().to(device)
+    if not isinstance(precision, Precision):
+        precision = resolve_precision(precision, model, device)
+    return Engine(lay_out(model, precision), precision, device, tile)
+
+
+def upscale_frames(
+    frames: Iterable[Tensor],
+    model: nn.Module | Engine,
+    *,
+    cuts: Collection[int] = (),
+    padding: Padding = "reflection_circle",
+    chunk: int = 1,
+    workers: int = 1,
+) -> Iterator[Tensor]:
+    """Upscale frames (3, H, W) in order; yields (3, sH, sW) in [0, 1], one for each.
+
+    cuts: numbers of the frames that begin a new shot; no model looks across one.
+    chunk: kept frames to gather before they are handed on (to a worker, for one). More of them
+        cost memory and save hand-overs; the output is the same for any number.
+    workers: processes that share the work; the output is the same for any number.
+    """
+    engine = model if isinstance(model, Engine) else make_engine(model)
+    shots = split_shots(frames, cuts)
+    if isinstance(engine.spec.context, Carried):
+        for shot in shots:
+            yield from engine.carry(shot)
+        return
+    work = (piece for shot in shots for piece in pieces(shot, engine.spec.context, padding))
+    chunks = gather(work, chunk)
+    if workers <= 1:
+        for group in chunks:
+            yield from (frame for piece in group for frame in engine.run(piece))
+    else:
+        for group in _share(engine, chunks, workers):
+            yield from group
+
+
+def split_shots(frames: Iterable[Tensor], cuts: Collection[int]) -> Iterator[Iterator[Tensor]]:
+    """One iterator of frames for each shot; read each to its end before the next."""
+    starts = set(cuts)
+
+    def numbered() -> Iterator[tuple[int, Tensor]]:
+        shot = 0
+        for number, frame in enumerate(frames):
+            shot += number in starts
+            yield shot, frame
+
+    for _, shot in groupby(numbered(), key=lambda pair: pair[0]):
+        yield (frame for _, frame in shot)
+
+
+def gather(work: Iterable[Piece], frames: int) -> Iterator[list[Piece]]:
+    """Lists of pieces that keep at least `frames` frames each (the last may keep fewer)."""
+    held: list[Piece] = []
+    kept = 0
+    for piece in work:
+        held.append(piece)
+        kept += piece.keep.stop - piece.keep.start
+        if kept >= frames:
+            yield held
+            held, kept = [], 0
+    if held:
+        yield held
+
+
+def pad_frames(clip: Tensor, spec: Spec) -> Tensor:
+    """Repeat the right and bottom edges of (T, 3, H, W) until the model accepts its size."""
+    h, w = clip.shape[-2:]
+    least, multiple = spec.tile or spec.minimum, spec.multiple
+    height, width = (-(-max(side, least) // multiple) * multiple for side in (h, w))
+    if (height, width) == (h, w):
+        return clip
+    return F.pad(clip, (0, width - w, 0, height - h), mode="replicate")
+
+
+def _share(
+    engine: Engine, chunks: Iterable[list[Piece]], workers: int
+) -> Iterator[list[Tensor]]:
+    """Let processes work on chunks; results come in order, with at most 2 * workers waiting."""
+    threads = max(1, (os.cpu_count() or 1) // workers)
+    pool = ProcessPoolExecutor(
+        workers,
+        mp_context=multiprocessing.get_context("spawn"),
+        initializer=_start_worker,
+        initargs=(engine, threads),
+    )
+    waiting: deque[Future[list[Tensor]]] = deque()
+    with pool:
+        for group in chunks:
+            waiting.append(pool.submit(_run_in_worker, group))
+            if len(waiting) > 2 * workers:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+
+
+_engine: Engine | None = None  # a worker process has one, for as long as it lives
+
+
+def _start_worker(engine: Engine, threads: int) -> None:
+    global _engine
+    torch.set_num_threads(threads)
+    _engine = engine
+
+
+def _run_in_worker(group: list[Piece]) -> list[Tensor]:
+    assert _engine is not None
+    return [frame for piece in group for frame in _engine.run(piece)]
