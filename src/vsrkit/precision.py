@@ -18,6 +18,8 @@ from typing import Literal, TypeAlias
 import torch
 from torch import Tensor, nn
 
+from vsrkit.cache import cache_directory
+
 PrecisionName: TypeAlias = Literal["auto", "float32", "bfloat16"]
 
 
@@ -164,17 +166,6 @@ def _processor(device: torch.device) -> str:
     name = next((x.split(":")[1].strip() for x in info.splitlines() if "model name" in x), "")
     flags = " ".join(x for x in ("avx2", "avx512f", "avx512_bf16", "amx_bf16") if x in info)
     return f"{device.type} {name or platform.processor() or platform.machine()} {flags}"
-
-
-def cache_directory() -> Path:
-    """Where vsrkit keeps what it measured and fetched: $VSRKIT_CACHE, else the system's place."""
-    if own := os.environ.get("VSRKIT_CACHE"):
-        return Path(own)
-    if platform.system() == "Windows":
-        return Path(os.environ.get("LOCALAPPDATA", Path.home())) / "vsrkit"
-    if platform.system() == "Darwin":
-        return Path.home() / "Library" / "Caches" / "vsrkit"
-    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "vsrkit"
 
 
 def _read_json(path: Path) -> dict[str, list[float]]:

@@ -9,10 +9,10 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from vsrkit.cache import cache_directory
 from vsrkit.errors import UnknownModel, VsrkitError, WeightsError
 from vsrkit.models import bicubic, vsrt, vsrt_small
 from vsrkit.models.weights import Checkpoint, fill, read_checkpoint, write_checkpoint
-from vsrkit.precision import cache_directory
 
 log = logging.getLogger("vsrkit")
 
