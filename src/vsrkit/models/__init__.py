@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from vsrkit.cache import cache_directory
 from vsrkit.errors import UnknownModel, VsrkitError, WeightsError
-from vsrkit.models import bicubic, vsrt, vsrt_small
+from vsrkit.models import basicvsr, bicubic, vsrt, vsrt_small
 from vsrkit.models.weights import Checkpoint, fill, read_checkpoint, write_checkpoint
 
 log = logging.getLogger("vsrkit")
@@ -25,6 +25,7 @@ class Architecture:
     build: Callable[[Any], nn.Module]  # config -> model with fresh weights
     detect: Callable[[Mapping[str, Tensor]], Any | None]  # public tensors -> config, None: not mine
     public_name: Callable[[str], str] = str  # our tensor name -> the name in public files
+    translate: Callable[[Mapping[str, Tensor]], dict[str, Tensor]] = dict  # other public styles
 
 
 ARCHITECTURES: dict[str, Architecture] = {
@@ -39,6 +40,13 @@ ARCHITECTURES: dict[str, Architecture] = {
     ),
     "vsrt-small": Architecture(
         config=vsrt_small.SmallConfig, build=vsrt_small.VSRTSmall, detect=vsrt_small.detect
+    ),
+    "basicvsr": Architecture(
+        config=basicvsr.BasicVSRConfig,
+        build=basicvsr.BasicVSR,
+        detect=basicvsr.detect,
+        public_name=basicvsr.public_name,
+        translate=basicvsr.translate,
     ),
 }
 
@@ -84,6 +92,24 @@ MODELS: dict[str, Entry] = {
         architecture="vsrt",
         config=vsrt.PAPER,
         summary="VSR-Transformer as the paper's text has it, 5 frames",
+    ),
+    "basicvsr-reds4": Entry(
+        architecture="basicvsr",
+        config=basicvsr.BasicVSRConfig(),
+        summary="BasicVSR, trained on REDS by its authors",
+        weights="basicvsr-reds4.safetensors",
+    ),
+    "basicvsr-vimeo90k-bi": Entry(
+        architecture="basicvsr",
+        config=basicvsr.BasicVSRConfig(),
+        summary="BasicVSR, trained on Vimeo-90K made small by bicubic",
+        weights="basicvsr-vimeo90k-bi.safetensors",
+    ),
+    "basicvsr-vimeo90k-bd": Entry(
+        architecture="basicvsr",
+        config=basicvsr.BasicVSRConfig(),
+        summary="BasicVSR, trained on Vimeo-90K made small by blur and subsampling",
+        weights="basicvsr-vimeo90k-bd.safetensors",
     ),
 }
 
@@ -148,10 +174,11 @@ def load_checkpoint(
     if "architecture" in checkpoint.about:
         return _load_own(path, checkpoint, frames, heads)
     for architecture in ARCHITECTURES.values():
-        config = architecture.detect(checkpoint.tensors)
+        tensors = architecture.translate(checkpoint.tensors)
+        config = architecture.detect(tensors)
         if config is not None:
             model = architecture.build(with_options(config, frames=frames, heads=heads)).eval()
-            fill(model, checkpoint.tensors, source=str(path), public_name=architecture.public_name)
+            fill(model, tensors, source=str(path), public_name=architecture.public_name)
             return model
     first = next(iter(checkpoint.tensors))
     raise WeightsError(

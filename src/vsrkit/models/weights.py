@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +18,10 @@ from vsrkit.errors import WeightsError
 # Where public files keep their tensors, in the order in which they are preferred.
 CONTAINERS = ("params_ema", "params", "state_dict", "model_state_dict", "model", "net")
 PREFIXES = ("module.", "generator.", "netG.")
+# What some training frameworks store beside the network: counters, copies, the data's mean.
+BOOKKEEPING = re.compile(
+    r"(generator\.)?step_counter$|data_preprocessor\.|generator_ema\.|pixel_loss\."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +80,7 @@ def _find_tensors(content: Any, path: Path) -> dict[str, Tensor]:
 
 def strip_prefix(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     """Remove a prefix that every name carries, such as `module.` of data-parallel training."""
+    tensors = {name: value for name, value in tensors.items() if not BOOKKEEPING.match(name)}
     for prefix in PREFIXES:
         if all(name.startswith(prefix) for name in tensors):
             tensors = {name.removeprefix(prefix): value for name, value in tensors.items()}
@@ -124,3 +130,8 @@ def fill(
     with torch.no_grad():
         for name, value in wanted.items():
             value.copy_(tensors[name])
+
+
+def count_matching(tensors: Mapping[str, Tensor], pattern: str) -> int:
+    """How many tensors have a name of this pattern: the number of blocks in a public file."""
+    return sum(bool(re.fullmatch(pattern, name)) for name in tensors)
