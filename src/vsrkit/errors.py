@@ -5,7 +5,7 @@ class VsrkitError(Exception):
     """Something the user can mend: says what was found, what was wanted and what to do."""
 
 
-class UnknownModel(VsrkitError):
+class UnknownModelError(VsrkitError):
     """No preset, entry or file has this name."""
 
 

@@ -52,9 +52,7 @@ class Convolution:
     groups: int
 
 
-def resolve_precision(
-    name: PrecisionName, model: nn.Module, device: str = "cpu"
-) -> Precision:
+def resolve_precision(name: PrecisionName, model: nn.Module, device: str = "cpu") -> Precision:
     """The precision called `name` for this model on this device; `auto` measures (once)."""
     convolution = commonest_convolution(model)
     if convolution is None:
@@ -72,18 +70,19 @@ def running_in(precision: Precision, device: str) -> Iterator[None]:
     """
     with (
         torch.inference_mode(),
-        torch.autocast(torch.device(device).type, torch.bfloat16, enabled=precision.dtype == "bfloat16"),
+        torch.autocast(
+            torch.device(device).type, torch.bfloat16, enabled=precision.dtype == "bfloat16"
+        ),
     ):
         yield
 
 
-def lay_out(model: nn.Module, precision: Precision) -> nn.Module:
+def lay_out(model: nn.Module, precision: Precision) -> None:
     """Store the model's weights in the layout of `precision` (in place)."""
     layout = torch.channels_last if precision.channels_last else torch.contiguous_format
     for parameter in model.parameters():
         if parameter.dim() == 4:
             parameter.data = parameter.data.contiguous(memory_format=layout)
-    return model
 
 
 def commonest_convolution(model: nn.Module) -> Convolution | None:
@@ -128,7 +127,8 @@ def _time(convolution: Convolution, precision: Precision, device: torch.device) 
         padding=convolution.kernel // 2,
         groups=convolution.groups,
     )
-    layer = layer.to(device, dtype).to(memory_format=layout)
+    layer = layer.to(device, dtype)
+    lay_out(layer, precision)
     x = torch.rand(1, convolution.inputs, side, side, device=device, dtype=dtype)
     x = x.contiguous(memory_format=layout)
     flop = 2 * side * side * layer.weight.numel()

@@ -87,7 +87,8 @@ def make_engine(
     model = model.eval().to(device)
     if not isinstance(precision, Precision):
         precision = resolve_precision(precision, model, device)
-    return Engine(lay_out(model, precision), precision, device, tile)
+    lay_out(model, precision)
+    return Engine(model, precision, device, tile)
 
 
 def upscale_frames(
@@ -118,8 +119,8 @@ def upscale_frames(
         for group in chunks:
             yield from (frame for piece in group for frame in engine.run(piece))
     else:
-        for group in _share(engine, chunks, workers):
-            yield from group
+        for results in _share(engine, chunks, workers):
+            yield from results
 
 
 def split_shots(frames: Iterable[Tensor], cuts: Collection[int]) -> Iterator[Iterator[Tensor]]:
@@ -160,9 +161,7 @@ def pad_frames(clip: Tensor, spec: Spec) -> Tensor:
     return F.pad(clip, (0, width - w, 0, height - h), mode="replicate")
 
 
-def _share(
-    engine: Engine, chunks: Iterable[list[Piece]], workers: int
-) -> Iterator[list[Tensor]]:
+def _share(engine: Engine, chunks: Iterable[list[Piece]], workers: int) -> Iterator[list[Tensor]]:
     """Let processes work on chunks; results come in order, with at most 2 * workers waiting."""
     threads = max(1, (os.cpu_count() or 1) // workers)
     pool = ProcessPoolExecutor(

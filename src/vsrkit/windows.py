@@ -74,7 +74,10 @@ def window_indices(
     """
     half = size // 2
     last = centre + size if length is None else length - 1
-    indices = [_inside(i, centre, last, half, size, padding) for i in range(centre - half, centre - half + size)]
+    indices = [
+        _inside(i, centre, last, half, size, padding)
+        for i in range(centre - half, centre - half + size)
+    ]
     return [min(max(i, 0), last) for i in indices]
 
 

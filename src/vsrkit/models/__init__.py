@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from vsrkit.cache import cache_directory
-from vsrkit.errors import UnknownModel, VsrkitError, WeightsError
+from vsrkit.errors import UnknownModelError, VsrkitError, WeightsError
 from vsrkit.models import basicvsr, bicubic, vsrt, vsrt_small
 from vsrkit.models.weights import Checkpoint, fill, read_checkpoint, write_checkpoint
 
@@ -23,24 +23,21 @@ class Architecture:
 
     config: type[Any]  # a frozen dataclass
     build: Callable[[Any], nn.Module]  # config -> model with fresh weights
-    detect: Callable[[Mapping[str, Tensor]], Any | None]  # public tensors -> config, None: not mine
+    # Public tensors -> config, or None if they are not of this architecture.
+    detect: Callable[[Mapping[str, Tensor]], Any | None] = lambda tensors: None
     public_name: Callable[[str], str] = str  # our tensor name -> the name in public files
     translate: Callable[[Mapping[str, Tensor]], dict[str, Tensor]] = dict  # other public styles
 
 
 ARCHITECTURES: dict[str, Architecture] = {
-    "bicubic": Architecture(
-        config=bicubic.BicubicConfig, build=bicubic.Bicubic, detect=bicubic.detect
-    ),
+    "bicubic": Architecture(config=bicubic.BicubicConfig, build=bicubic.Bicubic),
     "vsrt": Architecture(
         config=vsrt.VSRTConfig,
         build=vsrt.VSRT,
         detect=vsrt.detect,
         public_name=vsrt.public_name,
     ),
-    "vsrt-small": Architecture(
-        config=vsrt_small.SmallConfig, build=vsrt_small.VSRTSmall, detect=vsrt_small.detect
-    ),
+    "vsrt-small": Architecture(config=vsrt_small.SmallConfig, build=vsrt_small.VSRTSmall),
     "basicvsr": Architecture(
         config=basicvsr.BasicVSRConfig,
         build=basicvsr.BasicVSR,
@@ -224,8 +221,8 @@ def with_options(config: Any, **options: Any) -> Any:
     return replace(config, **given)
 
 
-def _unknown(name: str) -> UnknownModel:
+def _unknown(name: str) -> UnknownModelError:
     nearest = get_close_matches(name, MODELS, n=1, cutoff=0)[0]
-    return UnknownModel(
+    return UnknownModelError(
         f"no model called {name!r}; did you mean {nearest!r}? `vsrkit models` lists all"
     )

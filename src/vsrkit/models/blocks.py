@@ -40,7 +40,13 @@ class Tower(nn.Module):
     """
 
     def __init__(
-        self, inputs: int, channels: int, count: int, *, slope: float = 0.1, block_slope: float = 0.0
+        self,
+        inputs: int,
+        channels: int,
+        count: int,
+        *,
+        slope: float = 0.1,
+        block_slope: float = 0.0,
     ) -> None:
         super().__init__()
         self.main = nn.Sequential(

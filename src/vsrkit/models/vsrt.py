@@ -35,7 +35,9 @@ class VSRTConfig:
     heads: int = 1
     patch: int = 8
     stride: int | None = None  # None: the patch size; less: sliding, overlapping patches
-    size: int | None = 64  # the only height and width it accepts, one norm weight per element of it;
+    size: int | None = (
+        64  # the only height and width it accepts, one norm weight per element of it;
+    )
     # None: any size, one norm weight per channel
 
     # Where paper and release differ.
@@ -181,9 +183,7 @@ class Layer(nn.Module):
         self.attention = _attention(config)
         self.attention_norm = None if self.attention is None else _norm(config)
         self.feed_forward = (
-            TokenFeedForward(config)
-            if config.feed_forward == "token"
-            else FlowFeedForward(config)
+            TokenFeedForward(config) if config.feed_forward == "token" else FlowFeedForward(config)
         )
         self.feed_forward_norm = _norm(config)
 

@@ -43,7 +43,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
 
 def _read_safetensors(path: Path) -> Checkpoint:
     try:
-        with safe_open(path, framework="pt") as file:  # type: ignore[no-untyped-call]
+        with safe_open(path, framework="pt") as file:
             about = json.loads((file.metadata() or {}).get("vsrkit", "{}"))
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError, json.JSONDecodeError) as error:
@@ -75,7 +75,9 @@ def _find_tensors(content: Any, path: Path) -> dict[str, Tensor]:
         tensors = {str(k): v for k, v in content.items() if isinstance(v, Tensor)}
         if tensors:
             return tensors
-    raise WeightsError(f"{path} is not a model: it holds a {type(content).__name__} without tensors")
+    raise WeightsError(
+        f"{path} is not a model: it holds a {type(content).__name__} without tensors"
+    )
 
 
 def strip_prefix(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -92,7 +94,9 @@ def write_checkpoint(path: Path, model: nn.Module, about: Mapping[str, Any]) -> 
 
     The file appears under its name only when it is whole.
     """
-    tensors = {name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}
+    tensors = {
+        name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()
+    }
     part = path.with_name(path.name + ".part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

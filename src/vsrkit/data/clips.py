@@ -1,0 +1,220 @@
+"""Videos and folders of frames, decoded once into a cache that is mapped into memory.
+
+The cache holds uint8 RGB, uncompressed, so that a crop costs no more than reading its bytes.
+"""
+
+import hashlib
+import json
+import logging
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import TypeAlias
+
+import av
+import numpy as np
+from numpy.typing import NDArray
+
+from vsrkit.errors import DataError
+
+log = logging.getLogger("vsrkit")
+
+VIDEOS = {".mp4", ".mkv", ".mov", ".avi", ".webm", ".mpg", ".mpeg", ".m4v", ".ts", ".y4m"}
+PICTURES = {".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp"}
+
+OnProgress: TypeAlias = Callable[[str, int, int], None]  # name, done, total
+
+
+@dataclass(frozen=True, slots=True)
+class Clip:
+    """Decoded frames of one shot."""
+
+    name: str
+    frames: NDArray[np.uint8]  # (T, H, W, 3) RGB, mapped from the cache
+
+    def __len__(self) -> int:
+        return len(self.frames)
+
+
+@dataclass(slots=True)
+class Unreadable:
+    """Frames that could not be read: named and skipped, until there are too many of them."""
+
+    limit: int
+    count: int = 0
+
+    def skip(self, what: str, reason: object) -> None:
+        """Note one unreadable frame."""
+        self.count += 1
+        log.warning("skipped %s: %s", what, str(reason).splitlines()[0] if str(reason) else reason)
+        if self.count > self.limit:
+            raise DataError(
+                f"more than {self.limit} frames cannot be read, the last is {what}; "
+                "mend the data or raise unreadable_limit"
+            )
+
+
+def find_clips(path: Path) -> list[Path]:
+    """The video files and frame folders at `path`: itself, or what lies below it, by name."""
+    if path.is_file():
+        return [path]
+    if not path.is_dir():
+        raise DataError(f"{path} does not exist; give a video, or a folder of videos or of frames")
+    found = [p for p in path.rglob("*") if p.is_file() and p.suffix.lower() in VIDEOS]
+    found += {p.parent for p in path.rglob("*") if p.suffix.lower() in PICTURES}
+    if not found:
+        raise DataError(f"{path} holds no videos and no pictures")
+    return sorted(found)
+
+
+def open_clips(
+    path: Path,
+    cache: Path,
+    *,
+    unreadable: Unreadable | None = None,
+    max_frames: int = 3000,
+    on_progress: OnProgress | None = None,
+) -> list[Clip]:
+    """Every clip at `path`, decoded into `cache` where that has not been done before."""
+    sources = find_clips(path)
+    clips = []
+    for done, source in enumerate(sources):
+        if on_progress:
+            on_progress(source.name, done, len(sources))
+        clips += open_clip(source, cache, unreadable or Unreadable(0), max_frames)
+    if on_progress:
+        on_progress("", len(sources), len(sources))
+    return clips
+
+
+def open_clip(source: Path, cache: Path, unreadable: Unreadable, max_frames: int) -> list[Clip]:
+    """The clip of one video or frame folder; empty if nothing in it can be read."""
+    pixels = cache / f"{_fingerprint(source, max_frames)}.rgb"
+    about = pixels.with_suffix(".json")
+    if not about.exists():
+        _decode(source, pixels, about, unreadable, max_frames)
+    shape = tuple(json.loads(about.read_text(encoding="utf-8"))["shape"])
+    if shape[0] == 0:
+        return []
+    try:
+        frames = np.memmap(pixels, np.uint8, "r", shape=shape)
+    except (OSError, ValueError) as error:
+        about.unlink(missing_ok=True)
+        raise DataError(f"the cached frames of {source} are damaged ({error}); run again") from error
+    return [Clip(source.stem, frames)]
+
+
+def _decode(
+    source: Path, pixels: Path, about: Path, unreadable: Unreadable, max_frames: int
+) -> None:
+    """Write the frames one after the other, and last of all their shape: without it, no clip."""
+    part = pixels.with_suffix(".part")
+    shape = (0, 0, 0, 3)
+    try:
+        pixels.parent.mkdir(parents=True, exist_ok=True)
+        with part.open("wb") as file:
+            for name, frame in read_pictures(source, unreadable):
+                if shape[0] and frame.shape != shape[1:]:
+                    unreadable.skip(name, f"its shape is {frame.shape[:2]}, not {shape[1:3]}")
+                    continue
+                file.write(np.ascontiguousarray(frame))
+                shape = (shape[0] + 1, *frame.shape)
+                if shape[0] == max_frames:
+                    break
+        part.replace(pixels)
+        about.write_text(json.dumps({"source": str(source), "shape": shape}), encoding="utf-8")
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        raise DataError(
+            f"cannot keep the frames of {source} in {pixels.parent} ({error}); "
+            "free some space or name another cache_dir"
+        ) from error
+
+
+def read_pictures(source: Path, unreadable: Unreadable) -> Iterator[tuple[str, NDArray[np.uint8]]]:
+    """Name and RGB pixels (H, W, 3) of each frame of a video or of a folder of frames."""
+    if source.is_dir():
+        pictures = sorted(p for p in source.iterdir() if p.suffix.lower() in PICTURES)
+        for picture in pictures:
+            try:
+                yield str(picture), read_picture(picture)
+            except DataError as error:
+                unreadable.skip(str(picture), error)
+        return
+    try:
+        with av.open(source) as container:
+            stream = container.streams.video[0]
+            stream.thread_type = "AUTO"
+            yield from _decoded_frames(source, container, unreadable)
+    except (av.FFmpegError, IndexError) as error:
+        unreadable.skip(f"the rest of {source}", error)
+
+
+def _decoded_frames(
+    source: Path, container: av.container.InputContainer, unreadable: Unreadable
+) -> Iterator[tuple[str, NDArray[np.uint8]]]:
+    number = 0
+    for packet in container.demux(video=0):
+        try:
+            frames = packet.decode()
+        except av.InvalidDataError as error:
+            unreadable.skip(f"a frame after {source} #{number}", error)
+            continue
+        for frame in frames:
+            yield f"{source} #{number}", frame.to_ndarray(format="rgb24")
+            number += 1
+
+
+def read_picture(path: Path) -> NDArray[np.uint8]:
+    """One picture file as RGB pixels (H, W, 3)."""
+    try:
+        with av.open(path) as container:
+            return next(container.decode(video=0)).to_ndarray(format="rgb24")
+    except (av.FFmpegError, IndexError, StopIteration) as error:
+        raise DataError(f"{path} is not a readable picture ({error})") from error
+
+
+def hold_out(
+    clips: Sequence[Clip], patterns: Sequence[str], share: float
+) -> tuple[list[Clip], list[Clip]]:
+    """(training clips, held-out clips), by patterns of their names or else by a share of them.
+
+    By share, whole series are held out (names that agree up to their first digit), so that no
+    shot is scored that has a sister among those learnt from: every n-th series, by name.
+    """
+    if patterns:
+        held = [c for c in clips if any(fnmatch(c.name, p) for p in patterns)]
+        for pattern in patterns:
+            if not any(fnmatch(c.name, pattern) for c in clips):
+                raise DataError(f"no clip matches {pattern!r}; there are {_some_names(clips)}")
+    else:
+        every = round(1 / share) if share else len(clips) + 1
+        series = sorted({series_of(c.name) for c in clips})
+        chosen = set(series[every // 2 :: every])
+        held = [c for c in clips if series_of(c.name) in chosen]
+    names = {c.name for c in held}
+    rest = [c for c in clips if c.name not in names]
+    if not rest:
+        raise DataError("every clip is held out for validation; none is left to learn from")
+    return rest, held
+
+
+def series_of(name: str) -> str:
+    """The name up to its first digit; the whole name if it starts with one."""
+    letters = re.match(r"[^0-9]*", name)
+    return letters[0] if letters and letters[0] else name
+
+
+def _some_names(clips: Sequence[Clip]) -> str:
+    names = [c.name for c in clips]
+    return ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
+
+
+def _fingerprint(source: Path, max_frames: int) -> str:
+    """Changes when the file changes, or any file of the folder."""
+    files = sorted(source.iterdir()) if source.is_dir() else [source]
+    stats = [(f.name, f.stat().st_size, f.stat().st_mtime_ns) for f in files]
+    text = json.dumps([str(source.resolve()), max_frames, stats])
+    return f"{source.stem[:40]}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"

@@ -1,0 +1,233 @@
+"""Our presets: the VSR-Transformer's two layers, arranged so that each frame passes each one once.
+
+    flow         between neighbours, both directions, once per pair
+    backward     b[t] = tower_b(lr[t], warp(b[t+1], flow_to_next[t]))
+    forward      f[t] = tower_f(lr[t], warp(f[t-1], flow_to_prev[t]))    BOFF, its result carried
+    fuse         x[t] = lrelu(W [b[t], f[t]])
+    attend       x[t] += STCSA(query x[t]; keys and values x[t-r .. t+r], nearby patches only)
+    reconstruct  residual blocks, pixel shuffle x4, plus the enlarged frame
+
+The paper's feed-forward layer warps its neighbours' input (`propagation="hop"`); ours warps their
+result (`"carried"`), so that one layer sees the whole segment.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal, TypeAlias
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from vsrkit.errors import VsrkitError
+from vsrkit.models.blocks import Tower, TwoStageTail, conv3x3, residual_blocks, upsample_bilinear
+from vsrkit.models.flow import LightFlow, SPyNet, spynet_basicsr_name, warp
+from vsrkit.models.span_attention import SpanAttention
+from vsrkit.models.spec import Segments, Spec
+from vsrkit.models.weights import fill
+
+SMALLEST_SIDE = 16
+Flows: TypeAlias = Sequence[Tensor | None]  # by frame, (B, 2, H, W)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SmallConfig:
+    """Everything that decides the network; the defaults are `vsrt-s`."""
+
+    channels: int = 64
+    tower_blocks: int = 4  # residual blocks per direction
+    head_blocks: int = 1
+    propagation: Literal["carried", "hop", "none"] = "carried"
+    flow: Literal["light", "spynet", "none"] = "light"
+    tail: Literal["direct", "two-stage"] = "direct"
+    attention: bool = True
+    attention_channels: int = 32
+    attention_heads: int = 2
+    patch: int = 4
+    span: int = 2  # patches that attention sees in each direction
+    reach: int = 1  # frames that attention sees in each direction
+    segment: int = 16
+    warmup: int = 4
+
+
+SMALL = SmallConfig()
+MEDIUM = SmallConfig(tower_blocks=12, head_blocks=2)
+
+
+class VSRTSmall(nn.Module):
+    """Two chains of towers along time, attention between nearby frames, reconstruction."""
+
+    def __init__(self, config: SmallConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.spec = Spec(
+            scale=4, context=Segments(config.segment, config.warmup), minimum=SMALLEST_SIDE
+        )
+        c = config.channels
+        self.flow = {"light": LightFlow, "spynet": SPyNet, "none": nn.Identity}[config.flow]()
+        self.encoder = conv3x3(3, c) if config.propagation == "hop" else None
+        self.backward_tower = Tower(3 + c, c, config.tower_blocks)
+        self.forward_tower = Tower(3 + c, c, config.tower_blocks)
+        self.fusion = nn.Conv2d(2 * c, c, 1)
+        self.attention = (
+            SpanAttention(
+                c,
+                config.attention_channels,
+                heads=config.attention_heads,
+                patch=config.patch,
+                span=config.span,
+                reach=config.reach,
+            )
+            if config.attention
+            else None
+        )
+        self.head = residual_blocks(config.head_blocks, c)
+        self.tail = DirectTail(c) if config.tail == "direct" else TwoStageTail(c)
+
+    def forward(self, clip: Tensor, keep: slice | None = None) -> Tensor:
+        """(B, T, 3, H, W) -> (B, T, 3, 4H, 4W), or only the frames in `keep`.
+
+        Every operation sees one frame at a time, so a frame's result does not depend on how many
+        others are asked for.
+        """
+        if min(clip.shape[-2:]) < SMALLEST_SIDE:
+            raise VsrkitError(
+                f"frames must be at least {SMALLEST_SIDE}x{SMALLEST_SIDE}, got "
+                f"{clip.shape[-2]}x{clip.shape[-1]}; upscale_frames pads smaller ones"
+            )
+        frames = list(clip.unbind(1))
+        wanted = range(len(frames))[keep or slice(None)]
+        reach = self.config.reach if self.attention else 0
+        first, last = max(0, wanted.start - reach), min(len(frames), wanted.stop + reach) - 1
+
+        to_prev, to_next = self.flows(frames)
+        backward = self.chain(
+            self.backward_tower, frames, to_next, range(len(frames) - 1, first - 1, -1)
+        )
+        forward = self.chain(self.forward_tower, frames, to_prev, range(last + 1))
+        fused = {
+            t: F.leaky_relu(self.fusion(torch.cat([backward.pop(t), forward.pop(t)], 1)), 0.1)
+            for t in range(first, last + 1)
+        }
+        attended = self.attend(fused, wanted)
+        return torch.stack(
+            [self.tail(self.head(x)) + upsample_bilinear(frames[t], 4) for t, x in attended], 1
+        )
+
+    def flows(self, frames: list[Tensor]) -> tuple[Flows, Flows]:
+        """Each frame's flow to the previous and to the next, None where there is none."""
+        if self.training and len(frames) > 1:  # crops are small: all pairs at once
+            there, back = self._pair(torch.cat(frames[:-1]), torch.cat(frames[1:]))
+            count = len(frames) - 1
+            return [None, *back.chunk(count)], [*there.chunk(count), None]
+        pairs = [self._pair(a, b) for a, b in pairwise(frames)]
+        return [None, *(back for _, back in pairs)], [*(there for there, _ in pairs), None]
+
+    def _pair(self, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+        """The flows a -> b and b -> a."""
+        match self.config.flow:
+            case "light":
+                return self.flow(a, b)
+            case "spynet":
+                return self.flow(a, b), self.flow(b, a)
+            case "none":
+                still = torch.zeros_like(a[:, :2])
+                return still, still
+
+    def chain(
+        self, tower: nn.Module, frames: Sequence[Tensor], flows: Flows, order: Iterable[int]
+    ) -> dict[int, Tensor]:
+        """Run a tower along time; each step gets the result of the one before, warped to it."""
+        results: dict[int, Tensor] = {}
+        carried: Tensor | None = None
+        for t in order:
+            flow = flows[t]
+            if carried is None or flow is None or self.config.propagation == "none":
+                near = frames[t].new_zeros(
+                    frames[t].shape[0], self.config.channels, *frames[t].shape[-2:]
+                )
+            else:
+                near = warp(carried, flow)
+            results[t] = tower(torch.cat([frames[t], near], 1))
+            carried = (
+                results[t] if self.encoder is None else F.leaky_relu(self.encoder(frames[t]), 0.1)
+            )
+        return results
+
+    def attend(self, fused: Mapping[int, Tensor], wanted: range) -> Iterator[tuple[int, Tensor]]:
+        """Each wanted frame with what attention adds to it."""
+        if self.attention is None:
+            yield from ((t, fused[t]) for t in wanted)
+            return
+        projected = {t: self.attention.project(x) for t, x in fused.items()}
+        reach = self.config.reach
+        for t in wanted:
+            near = {d: projected[t + d] for d in range(-reach, reach + 1) if t + d in projected}
+            yield t, fused[t] + self.attention(projected[t], near)
+
+
+class DirectTail(nn.Module):
+    """One convolution to 48 channels and one pixel shuffle; starts at zero: the enlarged frame."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.conv = conv3x3(channels, 48)
+        nn.init.zeros_(self.conv.weight)
+        nn.init.zeros_(self.conv.bias)  # type: ignore[arg-type]
+
+    def forward(self, x: Tensor) -> Tensor:  # (N, C, H, W) -> (N, 3, 4H, 4W)
+        return F.pixel_shuffle(self.conv(x), 4)
+
+
+def inherit(
+    config: SmallConfig,
+    basicvsr: Mapping[str, Tensor],
+    *,
+    backward_blocks: Sequence[int],
+    forward_blocks: Sequence[int],
+) -> VSRTSmall:
+    """A preset that starts from a trained BasicVSR (public tensor names).
+
+    Takes the first convolution and the named residual blocks of each trunk and the fusion; with
+    `tail="two-stage"` the tail, with `flow="spynet"` the flow network. Everything else is fresh,
+    and what is fresh starts as no change: with all blocks, the original tail and flow and no head
+    blocks the result is BasicVSR itself.
+    """
+    towers = {"backward": backward_blocks, "forward": forward_blocks}
+    for direction, blocks in towers.items():
+        if len(blocks) != config.tower_blocks:
+            raise VsrkitError(
+                f"{config.tower_blocks} {direction} blocks are wanted, {len(blocks)} were named"
+            )
+    model = VSRTSmall(config)
+    for direction, blocks in towers.items():
+        first, _, own_blocks = getattr(model, f"{direction}_tower").main
+        trunk = f"{direction}_trunk.main"
+        _take(first, basicvsr, f"{trunk}.0.")
+        for block, number in zip(own_blocks, blocks, strict=True):
+            _take(block, basicvsr, f"{trunk}.2.{number}.")
+    _take(model.fusion, basicvsr, "fusion.")
+    if config.flow == "spynet":
+        _take(model.flow, basicvsr, "spynet.", spynet_basicsr_name)
+    if config.tail == "two-stage":
+        tail = {
+            name: value for name, value in basicvsr.items() if name.startswith(("upconv", "conv_"))
+        }
+        _take(model.tail, tail, "")
+    return model
+
+
+def _take(
+    part: nn.Module,
+    tensors: Mapping[str, Tensor],
+    prefix: str,
+    public_name: Callable[[str], str] = str,
+) -> None:
+    """Fill a part of the model with the tensors under `prefix`."""
+    own = {
+        name.removeprefix(prefix): value
+        for name, value in tensors.items()
+        if name.startswith(prefix)
+    }
+    fill(part, own, source=f"BasicVSR's {prefix or 'tail'}", public_name=public_name)
