@@ -74,9 +74,10 @@ def tap_matrix(taps: Tensor, weights: Tensor, length: int, border: Border) -> Te
 
     taps, weights: (N, K); taps outside [0, length) fall back inside as `border` says.
     """
+    weights = weights.double()
     weights = weights / weights.sum(1, keepdim=True)
     matrix = torch.zeros(len(taps), length, dtype=torch.float64)
-    return matrix.scatter_add_(1, _inside(taps, length, border), weights.double())
+    return matrix.scatter_add_(1, _inside(taps, length, border), weights)
 
 
 def _inside(taps: Tensor, length: int, border: Border) -> Tensor:

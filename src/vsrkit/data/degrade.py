@@ -1,4 +1,4 @@
-"""HR frames -> LR frames: the field's BI and BD, and CRF, which is what people's videos are like."""
+"""HR frames -> LR frames: the field's BI and BD, and CRF, which is what real videos are like."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -26,7 +26,9 @@ class BI:
 
 @dataclass(frozen=True, slots=True)
 class BD:
-    """Gaussian blur of sigma 1.6, then every s-th pixel. Two kernels are in use and differ:
+    """Gaussian blur of sigma 1.6, then every s-th pixel.
+
+    Two kernels are in use, and their LR frames differ:
 
     `duf13`: 13 taps, reflected borders, pixels 0, s, 2s (DUF, EDVR and their descendants).
     `matlab12`: 12 taps, repeated borders, centred between pixels (RDN, TDAN, BasicVSR).
@@ -71,7 +73,7 @@ def degradation_named(name: str, scale: int = 4) -> Degradation:
             return BD(scale, "matlab12")
         case crf if crf.startswith("crf") and crf[3:].isdigit():
             return CRF(int(crf[3:]), scale)
-    raise DataError(f"no degradation called {name!r}; there are bi, bd, bd-matlab12 and crf0..crf51")
+    raise DataError(f"no degradation called {name!r}; there are bi, bd, bd-matlab12, crf0..crf51")
 
 
 def degrade(hr: Tensor, degradation: Degradation) -> Tensor:

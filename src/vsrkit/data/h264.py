@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable, Iterator
 from fractions import Fraction
+from functools import lru_cache
+from typing import Any
 
 import av
 import numpy as np
@@ -44,8 +46,9 @@ def recompress(frames: Iterable[Tensor], quality: int) -> Iterator[Tensor]:
                 yield _to_rgb(decoded.to_ndarray())[:, :height, :width]
     if encoder is None:
         return
-    for packet in [*encoder.encode(None), None]:
-        for decoded in decoder.decode(packet):
+    rest: list[av.Packet[Any] | None] = [*encoder.encode(None), None]
+    for last in rest:
+        for decoded in decoder.decode(last):
             yield _to_rgb(decoded.to_ndarray())[:, :height, :width]
 
 
@@ -81,6 +84,8 @@ def _to_rgb(planes: np.ndarray) -> Tensor:
     return ((rgb * 255).round().clamp(0, 255) / 255).float()
 
 
+@lru_cache(maxsize=4)
+@torch.inference_mode(False)
 def _halving(height: int, width: int) -> tuple[Tensor, Tensor]:
     """Chroma lies between two rows and on every second column, as H.264 has it by default."""
     rows = 2 * torch.arange(height // 2)[:, None]
@@ -96,6 +101,8 @@ def _halving(height: int, width: int) -> tuple[Tensor, Tensor]:
     )
 
 
+@lru_cache(maxsize=4)
+@torch.inference_mode(False)
 def _doubling(height: int, width: int) -> tuple[Tensor, Tensor]:
     """Linear interpolation back from where `_halving` put the samples."""
     return _linear(height, -0.25), _linear(width, 0.0)
