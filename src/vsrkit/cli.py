@@ -84,13 +84,15 @@ def get_weights(
     ] = None,
 ) -> None:
     """Fetch trained weights into the cache directory; afterwards no network is needed."""
+    from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
     from vsrkit.models.fetch import get_weights
 
     columns = (TextColumn(name), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    with Progress(*columns, transient=True) as progress:
-        task = progress.add_task("download", total=None, visible=source is None)
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=source is not None) as progress:
+        task = progress.add_task("download", total=None)
         path = get_weights(
             name,
             source=source,

@@ -190,8 +190,10 @@ def _bytes_in(directory: Path) -> int:
 
 
 def _reason(log: Path) -> str:
-    """The last error that pip printed, or its last line."""
+    """The last error that pip printed, or its last line; pip hides that it had no network."""
     lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    if any("Retrying" in line for line in lines):
+        return "no connection to the package index"
     errors = [line for line in lines if "error" in line.lower()]
     return (errors or lines or ["it said nothing"])[-1].removeprefix("ERROR: ")[:200]
 
