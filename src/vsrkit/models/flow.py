@@ -35,14 +35,13 @@ def warp(
     `grid_sample` then reads outside of it. The result has the type of `x`.
     """
     h, w = flow.shape[-2:]
-    with torch.autocast(x.device.type, enabled=False):
-        u, v = flow.float().unbind(1)
-        columns = torch.arange(w, device=flow.device, dtype=torch.float32)
-        rows = torch.arange(h, device=flow.device, dtype=torch.float32)[:, None]
-        grid = torch.stack(
-            [2 * (columns + u) / max(w - 1, 1) - 1, 2 * (rows + v) / max(h - 1, 1) - 1], dim=-1
-        )
-        out = F.grid_sample(x.float(), grid, mode=mode, padding_mode=padding, align_corners=True)
+    u, v = flow.float().unbind(1)
+    columns = torch.arange(w, device=flow.device, dtype=torch.float32)
+    rows = torch.arange(h, device=flow.device, dtype=torch.float32)[:, None]
+    grid = torch.stack(
+        [2 * (columns + u) / max(w - 1, 1) - 1, 2 * (rows + v) / max(h - 1, 1) - 1], dim=-1
+    )
+    out = F.grid_sample(x.float(), grid, mode=mode, padding_mode=padding, align_corners=True)
     return out.to(x.dtype)
 
 
@@ -133,11 +132,17 @@ class LightFlow(nn.Module):
     def forward(self, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
         """Flows a -> b and b -> a: (N, 3, H, W) twice -> (N, 2, H, W) twice."""
         h, w = a.shape[-2:]
+        to_b, to_a = _double(self.coarse_to_fine(a, b)[-1])[..., :h, :w].chunk(2, 1)
+        return to_b, to_a
+
+    def coarse_to_fine(self, a: Tensor, b: Tensor) -> list[Tensor]:
+        """Both flows (N, 4, ., .) after each level, on and in pixels of that level's grid."""
         step = 2 ** len(self.levels)
-        size = (math.ceil(h / step) * step, math.ceil(w / step) * step)
+        size = [math.ceil(side / step) * step for side in a.shape[-2:]]
         a_levels, b_levels = self._pyramid(pad_to(a, *size)), self._pyramid(pad_to(b, *size))
         n, _, grid_h, grid_w = a_levels[0].shape
         flows = torch.zeros(n, 4, grid_h, grid_w, device=a.device)
+        results = []
         for level, ua, ub in zip(self.levels, a_levels, b_levels, strict=True):
             if ua.shape[-2:] != flows.shape[-2:]:
                 flows = _double(flows)
@@ -145,8 +150,8 @@ class LightFlow(nn.Module):
             b_on_a = warp(ub, to_b, padding="border")
             a_on_b = warp(ua, to_a, padding="border")
             flows = flows + level(torch.cat([ua, ub, b_on_a, a_on_b, flows], 1)).float()
-        to_b, to_a = _double(flows)[..., :h, :w].chunk(2, 1)
-        return to_b, to_a
+            results.append(flows)
+        return results
 
     def _pyramid(self, frame: Tensor) -> list[Tensor]:
         """2x2 pixels in channels, coarsest first: grids of 1/16, 1/8, 1/4, 1/2 for four levels."""
