@@ -1,0 +1,127 @@
+"""Single frames in image files: PNG of 8 or 16 bits, and what else people keep frames in."""
+
+import struct
+import zlib
+from pathlib import Path
+
+import av
+import numpy as np
+import torch
+from av.codec.context import CodecContext
+from av.video.codeccontext import VideoCodecContext
+from av.video.reformatter import Interpolation
+from torch import Tensor
+
+from vsrkit.errors import DataError
+
+DECODERS = {
+    ".png": "png",
+    ".jpg": "mjpeg",
+    ".jpeg": "mjpeg",
+    ".bmp": "bmp",
+    ".webp": "webp",
+    ".tif": "tiff",
+    ".tiff": "tiff",
+}
+# For JPEG's YUV; without these flags swscale darkens a picture by about one step of 255.
+ACCURATE = Interpolation.BILINEAR | Interpolation.ACCURATE_RND | Interpolation.FULL_CHR_H_INT
+PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
+
+
+def is_image(path: Path) -> bool:
+    """Whether the name is that of an image file we can read; hidden files are not."""
+    return path.suffix.lower() in DECODERS and not path.name.startswith(".")
+
+
+def read_image(path: Path) -> Tensor:
+    """One frame: (3, H, W) float32 RGB in [0, 1]. Grey becomes RGB; transparency is dropped."""
+    pixels = _decode(path)
+    scale = 65535 if pixels.dtype == np.uint16 else 255
+    return torch.from_numpy(pixels.astype(np.float32) / scale).permute(2, 0, 1).contiguous()
+
+
+def read_image_size(path: Path) -> tuple[int, int]:
+    """(height, width); a PNG is not decoded for it, only its first bytes are read."""
+    if path.suffix.lower() == ".png":
+        with path.open("rb") as file:
+            start = file.read(24)
+        if len(start) < 24 or not start.startswith(PNG_SIGNATURE):
+            raise DataError(f"{path} is damaged: it does not begin like a PNG file")
+        width, height = struct.unpack(">II", start[16:24])
+        return int(height), int(width)
+    pixels = _decode(path)
+    return pixels.shape[0], pixels.shape[1]
+
+
+def write_image(path: Path, frame: Tensor, *, bits: int = 8) -> None:
+    """Write (3, H, W) RGB in [0, 1] as PNG of 8 or 16 bits; the folder is made if need be."""
+    if bits not in (8, 16):
+        raise ValueError(f"PNG files have 8 or 16 bits, not {bits}")
+    height, width = frame.shape[-2:]
+    encoder = CodecContext.create("png", "w")
+    assert isinstance(encoder, VideoCodecContext)
+    encoder.width, encoder.height = width, height
+    encoder.pix_fmt = "rgb24" if bits == 8 else "rgb48be"
+    encoder.framerate = encoder.time_base = 1  # type: ignore[assignment]  # any; PNG has no time
+    encoder.options = {"compression_level": "3", "pred": "up"}  # half the time, as small
+    picture = av.VideoFrame.from_ndarray(_integers(frame, bits), format=encoder.pix_fmt)
+    packets = [*encoder.encode(picture), *encoder.encode(None)]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f"{path.name}.part")
+    part.write_bytes(b"".join(bytes(packet) for packet in packets))
+    part.replace(path)
+
+
+def _integers(frame: Tensor, bits: int) -> np.ndarray:
+    """(H, W, 3), contiguous; uint16 values lie in memory as PNG wants them, big-endian."""
+    top = 2**bits - 1
+    values = (frame.detach().cpu().double().clamp(0, 1) * top).round().permute(1, 2, 0).numpy()
+    return np.ascontiguousarray(values.astype(np.uint8 if bits == 8 else np.uint16))
+
+
+def _decode(path: Path) -> np.ndarray:
+    """(H, W, 3) uint8 or uint16."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror or error}") from error
+    if path.suffix.lower() not in DECODERS:
+        raise DataError(f"{path} is not an image we read; those end in {', '.join(DECODERS)}")
+    if path.suffix.lower() == ".png":
+        _check_png(path, data)
+    decoder = CodecContext.create(DECODERS[path.suffix.lower()], "r")
+    assert isinstance(decoder, VideoCodecContext)
+    try:
+        frames = [*decoder.decode(av.Packet(data)), *decoder.decode(None)]
+    except av.FFmpegError as error:
+        raise DataError(f"{path} is damaged and cannot be decoded: {error.strerror}") from error
+    if not frames:
+        raise DataError(f"{path} is damaged: it holds no picture")
+    return _rgb(frames[0])
+
+
+def _rgb(picture: av.VideoFrame) -> np.ndarray:
+    deep = max(component.bits for component in picture.format.components) > 8
+    if picture.format.name.startswith("gray"):  # swscale would squeeze its range
+        grey = picture.to_ndarray(format="gray16le" if deep else "gray")
+        return np.repeat(grey[..., None], 3, axis=2)
+    wanted = "rgb48le" if deep else "rgb24"
+    return picture.reformat(format=wanted, interpolation=ACCURATE).to_ndarray()
+
+
+def _check_png(path: Path, data: bytes) -> None:
+    """FFmpeg shows what it can of a broken PNG; a measurement must not be taken from that."""
+    if not data.startswith(PNG_SIGNATURE):
+        raise DataError(f"{path} is damaged: it does not begin like a PNG file")
+    place, kind = len(PNG_SIGNATURE), b""
+    while kind != b"IEND":
+        if place + 12 > len(data):
+            raise DataError(f"{path} is damaged: it ends after {len(data)} bytes, too early")
+        length, kind = struct.unpack(">I4s", data[place : place + 8])
+        end = place + 12 + length
+        if end > len(data):
+            raise DataError(f"{path} is damaged: it ends after {len(data)} bytes, too early")
+        (checksum,) = struct.unpack(">I", data[end - 4 : end])
+        if zlib.crc32(data[place + 4 : end - 4]) != checksum:
+            raise DataError(f"{path} is damaged: a checksum is wrong in its {kind!r} part")
+        place = end
