@@ -39,17 +39,17 @@ def recompress(frames: Iterable[Tensor], quality: int) -> Iterator[Tensor]:
         if encoder is None:
             height, width = frame.shape[-2:]
             encoder = _encoder(height + height % 2, width + width % 2, quality)
-        picture = av.VideoFrame.from_ndarray(_to_yuv(frame), format="yuv420p")
+        picture = av.VideoFrame.from_ndarray(to_yuv420(frame), format="yuv420p")
         picture.pts = number
         for packet in encoder.encode(picture):
             for decoded in decoder.decode(packet):
-                yield _to_rgb(decoded.to_ndarray())[:, :height, :width]
+                yield from_yuv420(decoded.to_ndarray())[:, :height, :width]
     if encoder is None:
         return
     rest: list[av.Packet[Any] | None] = [*encoder.encode(None), None]
     for last in rest:
         for decoded in decoder.decode(last):
-            yield _to_rgb(decoded.to_ndarray())[:, :height, :width]
+            yield from_yuv420(decoded.to_ndarray())[:, :height, :width]
 
 
 def _encoder(height: int, width: int, quality: int) -> VideoCodecContext:
@@ -64,7 +64,7 @@ def _encoder(height: int, width: int, quality: int) -> VideoCodecContext:
     return encoder
 
 
-def _to_yuv(frame: Tensor) -> np.ndarray:
+def to_yuv420(frame: Tensor) -> np.ndarray:
     """(3, H, W) RGB in [0, 1] -> (3/2 H', W') uint8, the planes of 4:2:0, sides made even."""
     height, width = frame.shape[-2:]
     rgb = F.pad(frame[None].double(), (0, width % 2, 0, height % 2), mode="replicate")[0]
@@ -74,7 +74,7 @@ def _to_yuv(frame: Tensor) -> np.ndarray:
     return planes.round().clamp(0, 255).byte().view(-1, yuv.shape[-1]).numpy()
 
 
-def _to_rgb(planes: np.ndarray) -> Tensor:
+def from_yuv420(planes: np.ndarray) -> Tensor:
     """(3/2 H, W) uint8 planes of 4:2:0 -> (3, H, W) float32 RGB, multiples of 1/255 in [0, 1]."""
     data = torch.from_numpy(planes).double()
     height, width = data.shape[0] * 2 // 3, data.shape[1]

@@ -1,0 +1,100 @@
+"""Measures of one frame against its ground truth, as the papers of the field take them."""
+
+from functools import lru_cache
+from math import inf, log10
+from typing import Literal, TypeAlias
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from vsrkit.resample import resample, tap_matrix
+
+Channel: TypeAlias = Literal["rgb", "y"]
+
+# MATLAB's rgb2ycbcr: BT.601 in 16..235, from RGB in 0..255; not rounded.
+Y_OF_RGB = torch.tensor([65.481, 128.553, 24.966], dtype=torch.float64) / 255
+
+SSIM_SIZE, SSIM_SIGMA = 11, 1.5
+C1, C2 = (0.01 * 255) ** 2, (0.03 * 255) ** 2
+MS_WEIGHTS = (0.0448, 0.2856, 0.3001, 0.2363, 0.1333)  # Wang et al. 2003, finest scale first
+MS_SMALLEST = (SSIM_SIZE - 1) * 2 ** (len(MS_WEIGHTS) - 1) + 1
+
+
+def measured(frame: Tensor, *, channel: Channel, border: int = 0, rounded: bool = True) -> Tensor:
+    """What of a frame is compared: (3, H, W) RGB in [0, 1] -> (3 or 1, H', W') float64 in 0..255.
+
+    In this order: clamp, round to 8 bits (a half to the even neighbour), cut `border` pixels from
+    every side, take luma.
+    """
+    x = frame.double().clamp(0, 1) * 255
+    if rounded:
+        x = x.round()
+    if border:
+        x = x[..., border:-border, border:-border]
+    return luma(x) if channel == "y" else x
+
+
+def luma(rgb: Tensor) -> Tensor:
+    """MATLAB's Y of (3, H, W) RGB in 0..255: (1, H, W) in 16..235, not rounded."""
+    return (torch.einsum("c,chw->hw", Y_OF_RGB.to(rgb), rgb) + 16)[None]
+
+
+def psnr(a: Tensor, b: Tensor) -> float:
+    """Peak signal-to-noise ratio in dB of two (C, H, W) in 0..255; infinite if they are equal."""
+    error = float((a - b).square().mean())
+    return inf if error == 0 else 10 * log10(255**2 / error)
+
+
+def ssim(a: Tensor, b: Tensor) -> float:
+    """Structural similarity of two (C, H, W) in 0..255, mean over pixels and channels.
+
+    Gaussian of 11 x 11 and sigma 1.5, only where it lies wholly inside.
+    """
+    similarity, _ = _ssim_maps(a, b)
+    return float(similarity.mean())
+
+
+def ms_ssim(a: Tensor, b: Tensor) -> float:
+    """Multi-scale structural similarity over five scales; both sides must be above 160 pixels."""
+    if min(a.shape[-2:]) < MS_SMALLEST:
+        raise ValueError(f"MS-SSIM needs at least {MS_SMALLEST} pixels a side, got {a.shape[-2:]}")
+    total = torch.ones(a.shape[0], dtype=a.dtype)
+    for weight in MS_WEIGHTS[:-1]:
+        _, contrast = _ssim_maps(a, b)
+        total = total * contrast.mean((1, 2)).clamp(min=0) ** weight
+        a, b = _halve(a), _halve(b)
+    similarity, _ = _ssim_maps(a, b)
+    total = total * similarity.mean((1, 2)).clamp(min=0) ** MS_WEIGHTS[-1]
+    return float(total.mean())
+
+
+def _halve(x: Tensor) -> Tensor:
+    """Mean of 2 x 2 pixels; an odd side gets a row of zeros before it, as the reference does."""
+    return F.avg_pool2d(x, 2, padding=[side % 2 for side in x.shape[-2:]])
+
+
+def _ssim_maps(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    """Similarity and its contrast-structure part at every place: two (C, H - 10, W - 10)."""
+    height, width = a.shape[-2:]
+    if min(height, width) < SSIM_SIZE:
+        raise ValueError(f"SSIM needs at least {SSIM_SIZE} pixels a side, got {width}x{height}")
+    rows, columns = _gaussian(height), _gaussian(width)
+    mean_a, mean_b = resample(a, rows, columns), resample(b, rows, columns)
+    square_a, square_b = resample(a * a, rows, columns), resample(b * b, rows, columns)
+    product = resample(a * b, rows, columns)
+    contrast = (2 * (product - mean_a * mean_b) + C2) / (
+        square_a - mean_a**2 + square_b - mean_b**2 + C2
+    )
+    brightness = (2 * mean_a * mean_b + C1) / (mean_a**2 + mean_b**2 + C1)
+    return brightness * contrast, contrast
+
+
+@lru_cache(maxsize=32)
+@torch.inference_mode(False)
+def _gaussian(length: int) -> Tensor:
+    """(length - 10, length): SSIM's window along one axis."""
+    offsets = torch.arange(SSIM_SIZE, dtype=torch.float64) - SSIM_SIZE // 2
+    weights = torch.exp(-(offsets**2) / (2 * SSIM_SIGMA**2))
+    taps = torch.arange(length - SSIM_SIZE + 1)[:, None] + torch.arange(SSIM_SIZE)
+    return tap_matrix(taps, weights.expand(len(taps), -1), length, "replicate")

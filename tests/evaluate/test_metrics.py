@@ -1,0 +1,76 @@
+import json
+from math import inf
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from pytorch_msssim import ms_ssim as reference_ms_ssim
+from skimage.metrics import peak_signal_noise_ratio, structural_similarity
+from torch import Tensor
+
+from vsrkit.evaluate.metrics import luma, measured, ms_ssim, psnr, ssim
+
+FOLDER = Path(__file__).parent.parent / "golden"
+PAIRS = np.load(FOLDER / "metrics.npz")
+NUMBERS = json.loads((FOLDER / "metrics.json").read_text())
+
+
+def frame(name: str) -> Tensor:
+    return torch.from_numpy(PAIRS[name][..., ::-1].copy()).movedim(-1, 0) / 255  # stored as BGR
+
+
+@pytest.mark.parametrize("border", [0, 4])
+@pytest.mark.parametrize("channel", ["rgb", "y"])
+@pytest.mark.parametrize("name", ["noise", "random", "shift", "one_lsb", "same"])
+def test_psnr_and_ssim_are_the_fields(name: str, channel, border: int) -> None:
+    a, b = (measured(frame(f"{name}.{side}_bgr"), channel=channel, border=border) for side in "ab")
+    # RGB is exact; the reference takes luma in float32, which moves PSNR in its sixth decimal.
+    tolerance = 1e-12 if channel == "rgb" else 4e-6
+    assert psnr(a, b) == pytest.approx(NUMBERS[name][f"psnr_{channel}_crop{border}"], abs=tolerance)
+    assert ssim(a, b) == pytest.approx(
+        NUMBERS[name][f"ssim_{channel}_crop{border}"], abs=min(tolerance, 2e-8)
+    )
+
+
+def test_luma_is_matlabs() -> None:
+    ours = luma(frame("random.a_bgr").double() * 255)[0].numpy()
+    assert np.abs(ours - PAIRS["random.a_y"][..., 0]).max() < 2e-5  # theirs is float32
+    white, black = luma(torch.full((3, 1, 1), 255.0)), luma(torch.zeros(3, 1, 1))
+    assert (white.item(), black.item()) == pytest.approx((235, 16))
+
+
+def test_agree_with_scikit_image() -> None:
+    a, b = torch.rand(3, 40, 50), torch.rand(3, 40, 50)
+    a8, b8 = (measured(x, channel="rgb") for x in (a, b))
+    x, y = (m.movedim(0, -1).numpy() for m in (a8, b8))
+    assert psnr(a8, b8) == pytest.approx(peak_signal_noise_ratio(x, y, data_range=255))
+    theirs = structural_similarity(
+        x, y, data_range=255, channel_axis=2, gaussian_weights=True, use_sample_covariance=False
+    )
+    assert ssim(a8, b8) == pytest.approx(theirs, abs=1e-9)
+
+
+def test_ms_ssim_agrees_with_pytorch_msssim() -> None:
+    a = torch.rand(3, 163, 190)  # odd sides are padded on the way down
+    b = (a + 0.1 * torch.randn_like(a)).clamp(0, 1)
+    a8, b8 = (measured(x, channel="rgb") for x in (a, b))
+    theirs = float(reference_ms_ssim(a8[None], b8[None], data_range=255))
+    assert ms_ssim(a8, b8) == pytest.approx(theirs, abs=1e-6)  # its window is float32
+    with pytest.raises(ValueError, match="at least 161 pixels"):
+        ms_ssim(a8[:, :100], b8[:, :100])
+
+
+def test_the_order_is_clamp_round_cut_luma() -> None:
+    x = torch.full((3, 6, 6), 1.2)
+    x[:, 2:4, 2:4] = 100.4 / 255
+    assert torch.equal(measured(x, channel="rgb", border=2), torch.full((3, 2, 2), 100.0).double())
+    assert measured(x, channel="rgb").max() == 255
+    unrounded = measured(x, channel="rgb", border=2, rounded=False)
+    assert unrounded.max().item() == pytest.approx(100.4, abs=1e-4)
+
+
+def test_equal_frames_have_infinite_psnr() -> None:
+    x = torch.rand(3, 20, 20).double() * 255
+    assert psnr(x, x) == inf
+    assert ssim(x, x) == pytest.approx(1)
