@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from vsrkit.models.spec import Carried, Spec, Window
 from vsrkit.precision import Precision, PrecisionName, lay_out, resolve_precision, running_in
-from vsrkit.tiles import run_tiled
+from vsrkit.tiles import run_pasted, run_tiled
 from vsrkit.windows import Padding, Piece, pieces
 
 
@@ -28,6 +28,7 @@ class Engine:
     device: str = "cpu"
     tile: int | None = None  # side of the tiles; None runs whole frames
     overlap: int = 16  # pixels that neighbouring tiles share
+    stitch: Literal["blend", "paste"] = "blend"  # paste: hard edges, as the authors' release has
 
     @property
     def spec(self) -> Spec:
@@ -69,7 +70,9 @@ class Engine:
         padded = pad_frames(clip, spec)[None].to(self.device)  # (1, T, 3, H, W)
         tile = spec.tile or self.tile
         with running_in(self.precision, self.device):
-            if tile and max(padded.shape[-2:]) > tile:
+            if tile and self.stitch == "paste" and min(padded.shape[-2:]) >= tile:
+                sr = run_pasted(run, padded, size=tile, scale=spec.scale)
+            elif tile and max(padded.shape[-2:]) > tile:
                 sr = run_tiled(run, padded, size=tile, overlap=self.overlap, scale=spec.scale)
             else:
                 sr = run(padded)
