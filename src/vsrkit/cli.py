@@ -101,6 +101,22 @@ def get_weights(
     typer.echo(f"{name}: {path}")
 
 
+@app.command()
+def train(
+    recipe: Annotated[Path, typer.Argument(help="A .py or .toml recipe.")],
+    overrides: Annotated[
+        list[str] | None, typer.Option("--set", help="key=value, in place of the recipe's.")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on where the run stopped.")] = False,
+) -> None:
+    """Train a model from a recipe."""
+    from vsrkit.train.console import report_to_console
+    from vsrkit.train.recipe import run_recipe
+
+    with report_to_console() as on_progress:
+        run_recipe(recipe, overrides or [], resume=resume, on_progress=on_progress)
+
+
 def main() -> None:
     """Run the command line; an error the user can mend is one line, its trace needs --debug."""
     debug = "--debug" in sys.argv

@@ -6,6 +6,7 @@ The cache holds uint8 RGB, uncompressed, so that a crop costs no more than readi
 import hashlib
 import json
 import logging
+import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -29,13 +30,21 @@ OnProgress: TypeAlias = Callable[[str, int, int], None]  # name, done, total
 
 @dataclass(frozen=True, slots=True)
 class Clip:
-    """Decoded frames of one shot."""
+    """Decoded frames of one shot. Other processes get the place, not the pixels."""
 
     name: str
-    frames: NDArray[np.uint8]  # (T, H, W, 3) RGB, mapped from the cache
+    path: Path  # of the cache file
+    shape: tuple[int, int, int, int]  # T, H, W, 3
+    first: int = 0  # number of its first frame in the file
 
     def __len__(self) -> int:
-        return len(self.frames)
+        return self.shape[0]
+
+    @property
+    def frames(self) -> NDArray[np.uint8]:
+        """(T, H, W, 3) RGB, mapped into memory."""
+        start = self.first * math.prod(self.shape[1:])
+        return np.memmap(self.path, np.uint8, "r", offset=start, shape=self.shape)
 
 
 @dataclass(slots=True)
@@ -98,12 +107,10 @@ def open_clip(source: Path, cache: Path, unreadable: Unreadable, max_frames: int
     shape = tuple(json.loads(about.read_text(encoding="utf-8"))["shape"])
     if shape[0] == 0:
         return []
-    try:
-        frames = np.memmap(pixels, np.uint8, "r", shape=shape)
-    except (OSError, ValueError) as error:
+    if not pixels.is_file() or pixels.stat().st_size != math.prod(shape):
         about.unlink(missing_ok=True)
-        raise DataError(f"the cached frames of {source} are damaged ({error}); run again") from error
-    return [Clip(source.stem, frames)]
+        raise DataError(f"the cached frames of {source} in {cache} are damaged; run again")
+    return [Clip(source.stem, pixels, shape)]
 
 
 def _decode(

@@ -4,12 +4,12 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, Self, TypeAlias, get_args, get_type_hints
+from typing import Any, Literal, Self, TypeVar, get_args, get_type_hints
 
 from vsrkit.errors import VsrkitError
 from vsrkit.precision import PrecisionName
 
-DegradationName: TypeAlias = Literal["BI", "BD", "CRF", "realistic"]
+T = TypeVar("T")
 
 
 class ConfigError(VsrkitError):
@@ -22,7 +22,7 @@ class Source:
 
     path: str
     weight: float = 1.0  # how often it is drawn, relative to the other sources
-    degradation: DegradationName = "BI"
+    degradation: str = "bi"  # bi, bd, bd-matlab12, crf0..crf51
     max_frames: int = 3000  # taken from each video: the cache holds them uncompressed
 
 
@@ -68,6 +68,7 @@ class TrainConfig:
     precision: PrecisionName = "auto"
     activation_checkpointing: bool = False  # a third of the memory for a third more time
     device: str = "cpu"
+    workers: int = 1  # processes that prepare batches; 0: in the training process itself
     seed: int = 0
 
     log_every: int = 20
@@ -99,7 +100,7 @@ class TrainConfig:
         return from_dict(cls, values)
 
 
-def from_dict[T](cls: type[T], values: Mapping[str, Any]) -> T:
+def from_dict(cls: type[T], values: Mapping[str, Any]) -> T:
     """Build a config dataclass from plain values; unknown keys and wrong types are errors."""
     hints = get_type_hints(cls)
     known = {f.name for f in fields(cls)}  # type: ignore[arg-type]
@@ -111,7 +112,7 @@ def from_dict[T](cls: type[T], values: Mapping[str, Any]) -> T:
         raise ConfigError(f"{cls.__name__}: {str(error).split('() ')[-1]}") from error
 
 
-def with_overrides[T](config: T, overrides: list[str]) -> T:
+def with_overrides(config: T, overrides: list[str]) -> T:
     """The config with `key=value` strings put in; lists are separated by commas."""
     hints = get_type_hints(type(config))
     changes: dict[str, Any] = {}

@@ -1,0 +1,106 @@
+"""Batches of training pairs, each a pure function of the seed and the step."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from vsrkit.data.augment import cut, place
+from vsrkit.data.clips import Clip
+from vsrkit.data.degrade import Degradation
+from vsrkit.errors import DataError
+
+T = TypeVar("T")
+Batch: TypeAlias = tuple[Tensor, Tensor]  # lr (B, T, 3, H, W), hr (B, T, 3, sH, sW)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """Training clips of one source."""
+
+    clips: Sequence[Clip]
+    weight: float
+    degradation: Degradation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batches:
+    """What each step of each process learns from.
+
+    All processes together draw pairs number `step * n`, `step * n + 1` ... from one endless list,
+    so that two processes see what one with twice the batch would see.
+    """
+
+    shares: Sequence[Share]
+    seed: int
+    batch_size: int
+    accumulate: int
+    frames: int
+    crop: int
+    flips: bool
+    reversal: bool
+    rank: int = 0
+    processes: int = 1
+
+    def __post_init__(self) -> None:
+        if not any(self._windows(share).sum() for share in self.shares):
+            raise DataError(f"no clip has {self.frames} frames; give longer ones or lower `frames`")
+
+    def step(self, step: int) -> list[Batch]:
+        """The batches of one step, `accumulate` of them."""
+        size = self.batch_size
+        first = (step * self.processes + self.rank) * self.accumulate * size
+        numbers = range(first, first + self.accumulate * size)
+        return [self._stack(numbers[i : i + size]) for i in range(0, len(numbers), size)]
+
+    def _stack(self, numbers: Sequence[int]) -> Batch:
+        lr, hr = zip(*(self.pair(number) for number in numbers), strict=True)
+        return torch.stack(lr), torch.stack(hr)
+
+    def pair(self, number: int) -> tuple[Tensor, Tensor]:
+        """Pair `number` of the endless list: (T, 3, H, W), (T, 3, sH, sW)."""
+        rng = np.random.default_rng([self.seed, number])
+        weights = np.array([s.weight if self._windows(s).any() else 0.0 for s in self.shares])
+        share = self.shares[rng.choice(len(self.shares), p=weights / weights.sum())]
+        windows = self._windows(share)
+        clip = share.clips[rng.choice(len(windows), p=windows / windows.sum())]
+        where = place(
+            rng,
+            clip.shape[:3],
+            frames=self.frames,
+            crop=self.crop,
+            scale=share.degradation.scale,
+            flips=self.flips,
+            reversal=self.reversal,
+        )
+        return cut(clip.frames, where, share.degradation, frames=self.frames, crop=self.crop)
+
+    def _windows(self, share: Share) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+        """How many stretches of `frames` frames each clip has; all are equally likely."""
+        return np.array([max(0, len(c) - self.frames + 1) for c in share.clips], dtype=np.int64)
+
+
+class _Steps(Dataset[Any]):
+    """What `make` returns for each step, in the form that PyTorch's loader wants."""
+
+    def __init__(self, make: Callable[[int], Any], steps: range) -> None:
+        self.make, self.steps = make, steps
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.make(self.steps[index])
+
+
+def prefetched(make: Callable[[int], T], steps: range, *, workers: int) -> Iterable[T]:
+    """`make(step)` for each step in order, made by other processes while the model works.
+
+    Processes, not threads: two threads that both compute with all cores slow each other down.
+    Without workers everything is made here, when it is asked for.
+    """
+    return DataLoader(_Steps(make, steps), batch_size=None, num_workers=workers)

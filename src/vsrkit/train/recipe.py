@@ -1,0 +1,61 @@
+"""Recipes: a Python file with `config()`, a TOML file, or the name of one that we ship."""
+
+import importlib.util
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from vsrkit.data.clips import OnProgress
+from vsrkit.train.config import ConfigError, TrainConfig, from_dict, with_overrides
+from vsrkit.train.flow import FlowConfig, train_flow
+from vsrkit.train.loop import train
+
+
+def run_recipe(
+    recipe: str | Path,
+    overrides: list[str],
+    *,
+    resume: bool = False,
+    on_progress: OnProgress | None = None,
+) -> None:
+    """Train what a recipe describes, with `key=value` overrides put in."""
+    config = with_overrides(load_recipe(Path(recipe)), overrides)
+    if isinstance(config, FlowConfig):
+        train_flow(config, resume=resume, on_progress=on_progress)
+    else:
+        train(config, resume=resume, on_progress=on_progress)
+
+
+def load_recipe(path: Path) -> TrainConfig | FlowConfig:
+    """The config of a recipe file; a TOML file trains flow if it says `kind = "flow"`."""
+    if not path.is_file():
+        raise ConfigError(f"{path} does not exist; a recipe is a .py or a .toml file")
+    if path.suffix == ".toml":
+        return _from_toml(path)
+    if path.suffix == ".py":
+        return _from_python(path)
+    raise ConfigError(f"{path} is no recipe: expected a .py or a .toml file")
+
+
+def _from_toml(path: Path) -> TrainConfig | FlowConfig:
+    try:
+        values: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path}: {error}") from error
+    kind = values.pop("kind", "model")
+    try:
+        return from_dict(FlowConfig if kind == "flow" else TrainConfig, values)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from error
+
+
+def _from_python(path: Path) -> TrainConfig | FlowConfig:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    config = module.config() if hasattr(module, "config") else None
+    if not isinstance(config, (TrainConfig, FlowConfig)):
+        raise ConfigError(f"{path} needs a function config() that returns a TrainConfig")
+    return config

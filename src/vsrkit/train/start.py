@@ -1,0 +1,58 @@
+"""Starting weights from any checkpoint, with a report of what was taken."""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from vsrkit.errors import WeightsError
+from vsrkit.models.weights import read_checkpoint
+
+log = logging.getLogger("vsrkit")
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """Names of tensors: filled from the file, of another shape there, and not used of it."""
+
+    filled: list[str]
+    misfits: list[str]
+    unused: list[str]
+
+    def __str__(self) -> str:
+        return (
+            f"{len(self.filled)} tensors taken, {len(self.misfits)} of another shape, "
+            f"{len(self.unused)} not used"
+        )
+
+
+def warm_start(model: nn.Module, source: str) -> Taken:
+    """Fill what fits from a weight file; "part=FILE" fills only the module called `part`."""
+    part, equals, file = source.partition("=")
+    if not equals:
+        part, file = "", source
+    try:
+        target = model.get_submodule(part)
+    except AttributeError as error:
+        raise WeightsError(f"warm start {source!r}: the model has no part {part!r}") from error
+    taken = take(target, read_checkpoint(Path(file)).tensors)
+    log.info("warm start from %s: %s", source, taken)
+    for name in (taken.misfits + taken.unused)[:10]:
+        log.info("  left out: %s", name)
+    if not taken.filled:
+        raise WeightsError(f"{file} has no tensor that fits; it belongs to another model")
+    return taken
+
+
+@torch.no_grad()
+def take(model: nn.Module, tensors: Mapping[str, Tensor]) -> Taken:
+    """Copy every tensor that has the model's name and shape for it."""
+    wanted = model.state_dict()
+    filled = [k for k, v in tensors.items() if k in wanted and wanted[k].shape == v.shape]
+    for name in filled:
+        wanted[name].copy_(tensors[name])
+    misfits = [k for k in tensors if k in wanted and k not in filled]
+    return Taken(filled, misfits, [k for k in tensors if k not in wanted])
