@@ -9,7 +9,7 @@ demo: .venv/ready  ## upscale the bundled clip: video, side-by-side picture, num
 test: check  ## lint, types, all tests
 
 check: lint types
-	$(BIN)/pytest
+	$(BIN)/pytest --numprocesses 2
 
 lint: .venv/ready
 	$(BIN)/ruff check .

@@ -1,0 +1,12 @@
+"""What every test gets: one thread (the tensors are tiny, the test processes share the cores)."""
+
+import pytest
+import torch
+
+torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path_factory, monkeypatch):
+    """Nothing that a test measures or fetches reaches the user's cache directory."""
+    monkeypatch.setenv("VSRKIT_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
