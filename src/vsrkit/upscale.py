@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import chain, groupby, islice
 from typing import Any, Literal
 
 import torch
@@ -43,25 +43,38 @@ class Engine:
                 return self.model(part)
             return self.model(part, keep=piece.keep)
 
-        return self._fitted(run_model, piece.clip)
+        return self._fitted(run_model, pad_clip(piece.clip, self.spec.min_frames))
 
     def carry(self, shot: Iterable[Tensor]) -> Iterator[Tensor]:
         """Frames of a shot one by one, the model's state handed from each to the next."""
+        frames = iter(shot)
+        ahead = list(islice(frames, 1 + self._peeks))
         states: list[Any] = []
-        for frame in shot:
-            sr, states = self._step(frame, states)
+        for number, frame in enumerate(chain(ahead, frames)):
+            clip = torch.stack([frame, ahead[-1]]) if number == 0 else frame[None]
+            sr, states = self._step(clip, states)
             yield sr
 
-    def _step(self, frame: Tensor, states: list[Any]) -> tuple[Tensor, list[Any]]:
-        """One frame and its state after it; tiles come in the same order, each with its own."""
+    @property
+    def _peeks(self) -> bool:
+        return isinstance(self.spec.context, Carried) and self.spec.context.peek
+
+    def _step(self, clip: Tensor, states: list[Any]) -> tuple[Tensor, list[Any]]:
+        """The first frame of a clip (at a shot's start its second follows) and the states after it.
+
+        Tiles come in the same order each time, each with its own state.
+        """
         before, after = iter(states), []
 
         def step_model(part: Tensor) -> Tensor:
-            sr, state = self.model.step(part[:, 0], next(before, None))  # type: ignore[operator]
+            state = next(before, None)
+            if state is None and self._peeks:
+                state = self.model.start(part[:, -1])  # type: ignore[operator]
+            sr, state = self.model.step(part[:, 0], state)  # type: ignore[operator]
             after.append(state)
             return sr[:, None]
 
-        return self._fitted(step_model, frame[None])[0], after
+        return self._fitted(step_model, clip)[0], after
 
     def _fitted(self, run: Callable[[Tensor], Tensor], clip: Tensor) -> Tensor:
         """Give `run` a size that the model accepts and cut its answer back to the clip's."""
@@ -162,6 +175,12 @@ def pad_frames(clip: Tensor, spec: Spec) -> Tensor:
     if (height, width) == (h, w):
         return clip
     return F.pad(clip, (0, width - w, 0, height - h), mode="replicate")
+
+
+def pad_clip(clip: Tensor, frames: int) -> Tensor:
+    """Repeat the last frame of (T, 3, H, W) until there are at least so many."""
+    missing = max(0, frames - clip.shape[0])
+    return torch.cat([clip, clip[-1:].expand(missing, -1, -1, -1)]) if missing else clip
 
 
 def _share(engine: Engine, chunks: Iterable[list[Piece]], workers: int) -> Iterator[list[Tensor]]:

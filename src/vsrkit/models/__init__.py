@@ -1,114 +1,33 @@
-"""The zoo: a table of architectures, a table of named models, and how to load one."""
+"""The zoo: how to build, load and save a model; models/table.py says which there are."""
 
 import logging
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, fields, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
 from vsrkit.cache import cache_directory
 from vsrkit.errors import UnknownModelError, VsrkitError, WeightsError
-from vsrkit.models import basicvsr, bicubic, vsrt, vsrt_small
+from vsrkit.models.table import ARCHITECTURES, MODELS, Architecture, Entry
 from vsrkit.models.weights import Checkpoint, fill, read_checkpoint, write_checkpoint
 
+__all__ = [
+    "ARCHITECTURES",
+    "MODELS",
+    "Architecture",
+    "Entry",
+    "build_model",
+    "list_models",
+    "load_checkpoint",
+    "load_model",
+    "save_model",
+    "weights_at_hand",
+    "with_options",
+]
+
 log = logging.getLogger("vsrkit")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Architecture:
-    """How one paper's network is built, and recognised in a public weight file."""
-
-    config: type[Any]  # a frozen dataclass
-    build: Callable[[Any], nn.Module]  # config -> model with fresh weights
-    # Public tensors -> config, or None if they are not of this architecture.
-    detect: Callable[[Mapping[str, Tensor]], Any | None] = lambda tensors: None
-    public_name: Callable[[str], str] = str  # our tensor name -> the name in public files
-    translate: Callable[[Mapping[str, Tensor]], dict[str, Tensor]] = dict  # other public styles
-
-
-ARCHITECTURES: dict[str, Architecture] = {
-    "bicubic": Architecture(config=bicubic.BicubicConfig, build=bicubic.Bicubic),
-    "vsrt": Architecture(
-        config=vsrt.VSRTConfig,
-        build=vsrt.VSRT,
-        detect=vsrt.detect,
-        public_name=vsrt.public_name,
-    ),
-    "vsrt-small": Architecture(config=vsrt_small.SmallConfig, build=vsrt_small.VSRTSmall),
-    "basicvsr": Architecture(
-        config=basicvsr.BasicVSRConfig,
-        build=basicvsr.BasicVSR,
-        detect=basicvsr.detect,
-        public_name=basicvsr.public_name,
-        translate=basicvsr.translate,
-    ),
-}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
-    """A named model: an architecture with its numbers, and where its weights come from."""
-
-    architecture: str
-    config: Any
-    summary: str
-    licence: str = "Apache-2.0"
-    weights: str | None = None  # file name inside the package or the cache directory
-
-
-MODELS: dict[str, Entry] = {
-    "bicubic": Entry(
-        architecture="bicubic",
-        config=bicubic.BicubicConfig(),
-        summary="Bicubic interpolation, the floor of every table",
-    ),
-    "vsrt-s": Entry(
-        architecture="vsrt-small",
-        config=vsrt_small.SMALL,
-        summary="Our small VSR-Transformer, each frame once",
-    ),
-    "vsrt-m": Entry(
-        architecture="vsrt-small",
-        config=vsrt_small.MEDIUM,
-        summary="Our larger VSR-Transformer, for those who wait",
-    ),
-    "vsrt-reds": Entry(
-        architecture="vsrt",
-        config=vsrt.REDS,
-        summary="VSR-Transformer as released, 5 frames",
-    ),
-    "vsrt-vimeo": Entry(
-        architecture="vsrt",
-        config=vsrt.VIMEO,
-        summary="VSR-Transformer as released, 7 frames",
-    ),
-    "vsrt-paper": Entry(
-        architecture="vsrt",
-        config=vsrt.PAPER,
-        summary="VSR-Transformer as the paper's text has it, 5 frames",
-    ),
-    "basicvsr-reds4": Entry(
-        architecture="basicvsr",
-        config=basicvsr.BasicVSRConfig(),
-        summary="BasicVSR, trained on REDS by its authors",
-        weights="basicvsr-reds4.safetensors",
-    ),
-    "basicvsr-vimeo90k-bi": Entry(
-        architecture="basicvsr",
-        config=basicvsr.BasicVSRConfig(),
-        summary="BasicVSR, trained on Vimeo-90K made small by bicubic",
-        weights="basicvsr-vimeo90k-bi.safetensors",
-    ),
-    "basicvsr-vimeo90k-bd": Entry(
-        architecture="basicvsr",
-        config=basicvsr.BasicVSRConfig(),
-        summary="BasicVSR, trained on Vimeo-90K made small by blur and subsampling",
-        weights="basicvsr-vimeo90k-bd.safetensors",
-    ),
-}
 
 
 def list_models() -> list[str]:

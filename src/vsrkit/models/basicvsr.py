@@ -1,6 +1,5 @@
 """BasicVSR (Chan et al., 2021): features carried through the clip in both directions of time."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -11,7 +10,7 @@ from torch import Tensor, nn
 from vsrkit.models.blocks import Tower, TwoStageTail, upsample_bilinear
 from vsrkit.models.flow import SPyNet, spynet_basicsr_name, warp
 from vsrkit.models.spec import Segments, Spec
-from vsrkit.models.weights import count_matching
+from vsrkit.models.weights import Rules, count_matching, rename
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,7 +19,7 @@ class BasicVSRConfig:
 
     channels: int = 64
     blocks: int = 30  # residual blocks per direction
-    frames: int = 30  # of a segment: how many frames a long shot is cut into
+    segment: int = 30  # a long shot is cut into pieces of so many frames
     warmup: int = 10  # frames run and dropped on either side of a segment
 
 
@@ -30,7 +29,7 @@ class BasicVSR(nn.Module):
     def __init__(self, config: BasicVSRConfig) -> None:
         super().__init__()
         self.config = config
-        self.spec = Spec(scale=4, context=Segments(config.frames, config.warmup))
+        self.spec = Spec(scale=4, context=Segments(config.segment, config.warmup))
         c = config.channels
         self.spynet = SPyNet()
         self.backward_trunk = Tower(c + 3, c, config.blocks)
@@ -87,20 +86,20 @@ def public_name(name: str) -> str:
     return spynet_basicsr_name(name.removeprefix("tail."))
 
 
-def translate(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Names of mmediting and mmagic turned into BasicSR's; others stay."""
-    return {basicsr_name(name): value for name, value in tensors.items()}
-
-
-def basicsr_name(name: str) -> str:
-    """BasicSR's name for a tensor of a mmediting file; its own names stay as they are."""
-    name = re.sub(
+# Names of mmediting and mmagic, turned into BasicSR's.
+MMEDIT_RULES: Rules = (
+    (
         r"(basic_module\.\d+\.basic_module)\.(\d)\.conv\.",
         lambda m: f"{m[1]}.{2 * int(m[2])}.",
-        name,
-    )
-    name = re.sub(r"^(backward|forward)_resblocks\.", r"\1_trunk.", name)
-    return re.sub(r"^upsample([12])\.upsample_conv\.", r"upconv\1.", name)
+    ),
+    (r"^(backward|forward)_resblocks\.", r"\1_trunk."),
+    (r"^upsample([12])\.upsample_conv\.", r"upconv\1."),
+)
+
+
+def translate(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Names of mmediting and mmagic turned into BasicSR's; others stay."""
+    return rename(tensors, MMEDIT_RULES)
 
 
 def detect(tensors: Mapping[str, Tensor]) -> BasicVSRConfig | None:

@@ -3,6 +3,8 @@
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from vsrkit.errors import VsrkitError
+
 
 def conv3x3(inputs: int, outputs: int, stride: int = 1) -> nn.Conv2d:
     """A 3x3 convolution that keeps the size (at stride 1)."""
@@ -72,6 +74,14 @@ def pad_to(x: Tensor, height: int, width: int) -> Tensor:
     return F.pad(x, (0, width - w, 0, height - h), mode="replicate")
 
 
+def reflect_to_multiple(x: Tensor, multiple: int) -> Tensor:
+    """Mirror the right and bottom edges of (..., C, H, W) until both sides divide by `multiple`."""
+    h, w = x.shape[-2:]
+    flat = x.reshape(-1, *x.shape[-3:])
+    padded = F.pad(flat, (0, -w % multiple, 0, -h % multiple), mode="reflect")
+    return padded.view(*x.shape[:-2], *padded.shape[-2:])
+
+
 class TwoStageTail(nn.Module):
     """x4 in two pixel-shuffle stages and one or two convolutions at full size: features to RGB."""
 
@@ -91,3 +101,12 @@ class TwoStageTail(nn.Module):
         if self.conv_hr is not None:
             x = F.leaky_relu(self.conv_hr(x), self.slope)
         return self.conv_last(x)
+
+
+def check_frames(clip: Tensor, frames: int) -> None:
+    """Say clearly that a windowed model was given a clip (B, T, 3, H, W) of another length."""
+    if clip.shape[1] != frames:
+        raise VsrkitError(
+            f"this model takes {frames} frames at once, got {clip.shape[1]}; "
+            "upscale_frames cuts such windows"
+        )

@@ -71,7 +71,10 @@ def _positions(
     def steps(count: int, by: int, start: int = 0) -> Tensor:
         return torch.arange(count, device=offset.device, dtype=torch.float32) * by + start
 
-    y = steps(rows, stride[0], top * stride[0] - padding[0])[None, :] + steps(kh, dilation[0])[:, None]
+    y = (
+        steps(rows, stride[0], top * stride[0] - padding[0])[None, :]
+        + steps(kh, dilation[0])[:, None]
+    )
     x = steps(width, stride[1], -padding[1])[None, :] + steps(kw, dilation[1])[:, None]
     y = y[:, None, :, None].expand(kh, kw, rows, width).flatten(0, 1)
     x = x[None, :, None, :].expand(kh, kw, rows, width).flatten(0, 1)

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from rich.table import Table
 from torch import nn
@@ -235,7 +235,8 @@ def _install_checkpoint(name: str, path: Path) -> None:
 
 
 def _check_same(name: str, path: Path, model: nn.Module) -> None:
-    found, wanted = model.config, MODELS[name].config
+    found: Any = model.config
+    wanted = MODELS[name].config
     if found == wanted:
         return
     if type(found) is not type(wanted):

@@ -24,7 +24,13 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """A state handed from frame to frame, forward in time, reset at every cut."""
+    """A state handed from frame to frame, forward in time, reset at every cut.
+
+    `peek`: the model wants to see a shot's second frame before its first step. It then has
+    `start(following) -> state`, with the frame itself where a shot has only one.
+    """
+
+    peek: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -139,3 +139,16 @@ def fill(
 def count_matching(tensors: Mapping[str, Tensor], pattern: str) -> int:
     """How many tensors have a name of this pattern: the number of blocks in a public file."""
     return sum(bool(re.fullmatch(pattern, name)) for name in tensors)
+
+
+Rules: TypeAlias = tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...]
+
+
+def rename(tensors: Mapping[str, Tensor], rules: Rules) -> dict[str, Tensor]:
+    """Every tensor under a new name: all rules (pattern, replacement), one after the other."""
+    renamed = {}
+    for name, value in tensors.items():
+        for pattern, replacement in rules:
+            name = re.sub(pattern, replacement, name)
+        renamed[name] = value
+    return renamed

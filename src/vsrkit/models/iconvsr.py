@@ -1,0 +1,157 @@
+"""IconVSR (Chan et al., 2021): BasicVSR with key frames refilled from their neighbourhood."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from vsrkit.models.basicvsr import MMEDIT_RULES
+from vsrkit.models.blocks import (
+    Tower,
+    TwoStageTail,
+    conv3x3,
+    reflect_to_multiple,
+    upsample_bilinear,
+)
+from vsrkit.models.edvr import FRONT_END_RULES, EDVRConfig, FrontEnd
+from vsrkit.models.flow import SPyNet, spynet_basicsr_name, warp
+from vsrkit.models.spec import Segments, Spec
+from vsrkit.models.weights import count_matching, rename
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IconVSRConfig:
+    """The defaults are the paper's for REDS; for Vimeo-90K `reach` is 3."""
+
+    channels: int = 64
+    blocks: int = 30  # residual blocks per direction
+    extract_blocks: int = 5  # of the key frames' front end
+    groups: int = 8  # of its deformable convolutions
+    reach: int = 2  # frames on either side that a key frame is refilled from
+    key_stride: int = 5  # every fifth frame is a key frame, and the last one always
+    segment: int = 30  # a long shot is cut into pieces of so many frames
+    warmup: int = 10  # frames run and dropped on either side of a segment
+
+
+REDS = IconVSRConfig()
+VIMEO = IconVSRConfig(reach=3)
+
+
+class IconVSR(nn.Module):
+    """Backward pass, then a forward pass that sees its result; key frames refill both."""
+
+    def __init__(self, config: IconVSRConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.spec = Spec(
+            scale=4,
+            context=Segments(config.segment, config.warmup),
+            minimum=4,
+            min_frames=2 * config.reach + 1,
+        )
+        c = config.channels
+        self.spynet = SPyNet()
+        self.edvr = FrontEnd(
+            EDVRConfig(
+                channels=c,
+                frames=2 * config.reach + 1,
+                extract_blocks=config.extract_blocks,
+                groups=config.groups,
+            )
+        )
+        self.backward_fusion, self.forward_fusion = conv3x3(2 * c, c), conv3x3(2 * c, c)
+        self.backward_trunk = Tower(c + 3, c, config.blocks)
+        self.forward_trunk = Tower(2 * c + 3, c, config.blocks)
+        self.tail = TwoStageTail(c)
+
+    def forward(self, clip: Tensor, keep: slice | None = None) -> Tensor:
+        """(B, T, 3, H, W) -> (B, T, 3, 4H, 4W), or only the frames in `keep`.
+
+        The forward pass reads the backward one at every frame, so only what comes after the last
+        wanted frame is saved.
+        """
+        h, w = clip.shape[-2:]
+        start, stop, _ = (keep or slice(None)).indices(clip.shape[1])
+        clip = reflect_to_multiple(clip, 4)
+        keys = self._key_features(clip)
+        backward = self._run_backward(clip, keys)
+        features = self._empty(clip)
+        sr = []
+        for i in range(stop):
+            frame = clip[:, i]
+            if i > 0:
+                features = warp(features, self.spynet(frame, clip[:, i - 1]))
+            if i in keys:
+                features = self.forward_fusion(torch.cat([features, keys[i]], 1))
+            features = self.forward_trunk(torch.cat([frame, backward.pop(), features], 1))
+            if i >= start:
+                sr.append(self.tail(features) + upsample_bilinear(frame, 4))
+        return torch.stack(sr, 1)[..., : 4 * h, : 4 * w]
+
+    def _run_backward(self, clip: Tensor, keys: dict[int, Tensor]) -> list[Tensor]:
+        """Features of all frames, from the last one to the first."""
+        last = clip.shape[1] - 1
+        features = self._empty(clip)
+        every = []
+        for i in range(last, -1, -1):
+            frame = clip[:, i]
+            if i < last:
+                features = warp(features, self.spynet(frame, clip[:, i + 1]))
+            if i in keys:
+                features = self.backward_fusion(torch.cat([features, keys[i]], 1))
+            features = self.backward_trunk(torch.cat([frame, features], 1))
+            every.append(features)
+        return every
+
+    def _key_features(self, clip: Tensor) -> dict[int, Tensor]:
+        """Features (B, C, H, W) of the key frames, by frame number."""
+        t, reach = clip.shape[1], self.config.reach
+        numbers = neighbourhood(t, reach)
+        keys = sorted({*range(0, t, self.config.key_stride), t - 1})
+        return {i: self.edvr(clip[:, numbers[i : i + 2 * reach + 1]]) for i in keys}
+
+    def _empty(self, clip: Tensor) -> Tensor:
+        b, _, _, h, w = clip.shape
+        return clip.new_zeros(b, self.config.channels, h, w)
+
+
+def neighbourhood(frames: int, reach: int) -> list[int]:
+    """Frame numbers of a clip that was extended by `reach` at both ends, as the authors did it.
+
+    It is not a plain reflection: with a reach of 2 frames 4 and 3 stand before frame 0.
+    """
+    before = range(2 * reach, reach, -1)
+    after = range(frames - reach - 2, frames - 2 * reach - 2, -1)
+    return [*before, *range(frames), *after]
+
+
+# Public weight files.
+
+
+def public_name(name: str) -> str:
+    """The name of our tensor in BasicSR's files."""
+    return spynet_basicsr_name(name.removeprefix("tail."))
+
+
+def translate(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Names of mmediting and mmagic turned into BasicSR's; others stay."""
+    return rename(tensors, (*FRONT_END_RULES, *MMEDIT_RULES))
+
+
+def detect(tensors: Mapping[str, Tensor]) -> IconVSRConfig | None:
+    """Read the hyper-parameters off a BasicSR file; None if it is not IconVSR.
+
+    The stride of the key frames is in no tensor; 5 in everything public.
+    """
+    fusion = tensors.get("edvr.fusion.feat_fusion.weight")
+    offset = tensors.get("edvr.pcd_align.dcn_pack.l1.conv_offset.weight")
+    if fusion is None or offset is None:
+        return None
+    return IconVSRConfig(
+        channels=fusion.shape[0],
+        blocks=count_matching(tensors, r"backward_trunk\.main\.2\.\d+\.conv1\.weight"),
+        extract_blocks=count_matching(tensors, r"edvr\.feature_extraction\.\d+\.conv1\.weight"),
+        groups=offset.shape[0] // 27,
+        reach=fusion.shape[1] // fusion.shape[0] // 2,
+    )

@@ -1,0 +1,151 @@
+"""RSDN (Isobe et al., 2020): structure and detail carried on in two streams that meet."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from vsrkit.models.blocks import conv3x3, upsample_bilinear
+from vsrkit.models.spec import Carried, Spec
+from vsrkit.models.weights import count_matching
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RSDNConfig:
+    """The defaults are RSDN9-128."""
+
+    channels: int = 128
+    blocks: int = 9
+
+
+class State(NamedTuple):
+    """What is carried: the last frame, features, and both parts of the last result."""
+
+    frame: Tensor  # (B, 3, H, W)
+    features: Tensor  # (B, C, H, W)
+    detail: Tensor  # (B, 48, H, W), the result in the layout of LR
+    structure: Tensor  # (B, 48, H, W)
+
+
+class RSDN(nn.Module):
+    """One step per frame, for its structure (a blurred version) and for what that leaves out."""
+
+    def __init__(self, config: RSDNConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.spec = Spec(scale=4, context=Carried(peek=True), multiple=2)
+        c = config.channels
+        self.forget = conv3x3(3, 9)
+        self.detail_first, self.structure_first = (conv3x3(6 + c + 48, c) for _ in range(2))
+        self.blocks = nn.ModuleList(ExchangeBlock(c) for _ in range(config.blocks))
+        self.detail_features, self.structure_features = conv3x3(c, c), conv3x3(c, c)
+        self.detail_result, self.structure_result = conv3x3(c, 48), conv3x3(c, 48)
+        self.join = conv3x3(96, 48)
+
+    def forward(self, clip: Tensor, keep: slice | None = None) -> Tensor:
+        """(B, T, 3, H, W) -> (B, T, 3, 4H, 4W), or only the frames in `keep`."""
+        start, stop, _ = (keep or slice(None)).indices(clip.shape[1])
+        state = self.start(clip[:, min(1, clip.shape[1] - 1)])
+        results = []
+        for i in range(stop):
+            sr, state = self.step(clip[:, i], state)
+            if i >= start:
+                results.append(sr)
+        return torch.stack(results, 1)
+
+    def start(self, following: Tensor) -> State:
+        """The state before the first frame, given the second, which stands in for it."""
+        b, _, h, w = following.shape
+        nothing = following.new_zeros(b, self.config.channels + 96, h, w)
+        return State(following, *nothing.split([self.config.channels, 48, 48], 1))
+
+    def step(self, frame: Tensor, state: State | None = None) -> tuple[Tensor, State]:
+        """One frame (B, 3, H, W) -> its result (B, 3, 4H, 4W) and the next state.
+
+        The state's detail and structure, after a pixel shuffle, are pictures by themselves; the
+        paper trains on those too.
+        """
+        state = state or self.start(frame)
+        past, now = split_structure(state.frame), split_structure(frame)
+        carried = self._still_true(state.features, frame)
+        detail = torch.cat([past[1], now[1], carried, state.detail], 1)
+        structure = torch.cat([past[0], now[0], carried, state.structure], 1)
+        detail, structure = (
+            _leaky(self.detail_first(detail)),
+            _leaky(self.structure_first(structure)),
+        )
+        for block in self.blocks:
+            detail, structure = block(detail, structure)
+        features = _leaky(self.detail_features(detail)) + _leaky(self.structure_features(structure))
+        after = State(frame, features, self.detail_result(detail), self.structure_result(structure))
+        sr = F.pixel_shuffle(self.join(torch.cat([after.detail, after.structure], 1)), 4)
+        return sr, after
+
+    def _still_true(self, features: Tensor, frame: Tensor) -> Tensor:
+        """Fade carried features (B, C, H, W) where a 3x3 filter per place says they are stale."""
+        b, c, h, w = features.shape
+        taps = _leaky(self.forget(frame))[:, None]  # (B, 1, 9, H, W)
+        around = F.unfold(features, 3, padding=1).view(b, c, 9, h, w)
+        return features * (around * taps).sum(2).sigmoid()
+
+
+class ExchangeBlock(nn.Module):
+    """Two residual branches whose sum goes to both streams."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.conv_d1, self.conv_d2 = conv3x3(channels, channels), conv3x3(channels, channels)
+        self.conv_s1, self.conv_s2 = conv3x3(channels, channels), conv3x3(channels, channels)
+
+    def forward(self, detail: Tensor, structure: Tensor) -> tuple[Tensor, Tensor]:
+        """(B, C, H, W) twice -> same."""
+        both = self.conv_d2(F.relu(self.conv_d1(detail)))
+        both = both + self.conv_s2(F.relu(self.conv_s1(structure)))
+        return detail + both, structure + both
+
+
+def split_structure(frame: Tensor) -> tuple[Tensor, Tensor]:
+    """Structure (half the size and back) and detail (the rest): (B, 3, H, W) twice."""
+    small = F.interpolate(frame, scale_factor=0.5, mode="bilinear", align_corners=False)
+    structure = upsample_bilinear(small, 2)
+    return structure, frame - structure
+
+
+def _leaky(x: Tensor) -> Tensor:
+    return F.leaky_relu(x, 0.1)
+
+
+# Public weight files.
+
+_PUBLIC_PARTS = {
+    "forget": "forget",
+    "detail_first": "conv_d",
+    "structure_first": "conv_s",
+    "detail_features": "conv_hd",
+    "structure_features": "conv_hs",
+    "detail_result": "conv_od",
+    "structure_result": "conv_os",
+}
+
+
+def public_name(name: str) -> str:
+    """The name of our tensor in the authors' files."""
+    if block := re.match(r"blocks\.(\d+)\.(.+)", name):
+        return f"neuro.SD{int(block[1]) + 1}.{block[2]}"
+    part, _, rest = name.partition(".")
+    return f"conv.{rest}" if part == "join" else f"neuro.{_PUBLIC_PARTS[part]}.{rest}"
+
+
+def detect(tensors: Mapping[str, Tensor]) -> RSDNConfig | None:
+    """Read the hyper-parameters off a file of the authors; None if it is not RSDN."""
+    first = tensors.get("neuro.conv_d.weight")
+    if first is None or "neuro.SD1.conv_d1.weight" not in tensors:
+        return None
+    return RSDNConfig(
+        channels=first.shape[0],
+        blocks=count_matching(tensors, r"neuro\.SD\d+\.conv_d1\.weight"),
+    )

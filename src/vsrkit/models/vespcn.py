@@ -1,0 +1,115 @@
+"""VESPCN (Caballero et al., 2017): two neighbours warped onto the centre, then a small network.
+
+The authors published no code. This follows the paper; docs/zoo.md says what is a guess.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from vsrkit.models.blocks import check_frames, conv3x3, reflect_to_multiple
+from vsrkit.models.flow import warp
+from vsrkit.models.luma import enlarge_luma
+from vsrkit.models.spec import Spec, Window
+from vsrkit.models.weights import count_matching
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VESPCNConfig:
+    """The defaults are the paper's."""
+
+    channels: int = 24
+    layers: int = 9
+    luma: bool = True  # only brightness passes the network, colour is enlarged by bicubic
+
+
+class VESPCN(nn.Module):
+    """Motion compensation, early fusion, sub-pixel convolution."""
+
+    def __init__(self, config: VESPCNConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.spec = Spec(scale=4, context=Window(3), minimum=4)
+        pixels = 1 if config.luma else 3
+        self.motion = Motion(pixels)
+        sizes = [3 * pixels, *[config.channels] * (config.layers - 1), 16 * pixels]
+        self.sr = nn.ModuleList(conv3x3(a, b) for a, b in pairwise(sizes))
+
+    def forward(self, clip: Tensor) -> Tensor:
+        """(B, 3, 3, H, W) -> (B, 1, 3, 4H, 4W): the centre frame."""
+        check_frames(clip, 3)
+        if not self.config.luma:
+            return self.enlarge(clip)[:, None]
+        return enlarge_luma(clip, self.enlarge)
+
+    def enlarge(self, clip: Tensor) -> Tensor:
+        """(B, 3, P, H, W) of brightness or RGB -> the centre (B, P, 4H, 4W)."""
+        h, w = clip.shape[-2:]
+        before, centre, after = reflect_to_multiple(clip, 4).unbind(1)
+        x = torch.cat([self._onto(centre, before), centre, self._onto(centre, after)], 1)
+        for layer in self.sr[:-1]:
+            x = F.relu(layer(x))
+        return F.pixel_shuffle(self.sr[-1](x), 4)[..., : 4 * h, : 4 * w]
+
+    def _onto(self, centre: Tensor, neighbour: Tensor) -> Tensor:
+        return warp(neighbour, self.motion(centre, neighbour), padding="border")
+
+
+class Motion(nn.Module):
+    """Flow in two stages, at a quarter and at half the size; SPMC has the same."""
+
+    def __init__(self, pixels: int) -> None:
+        super().__init__()
+        self.coarse = nn.ModuleList(
+            [
+                nn.Conv2d(2 * pixels, 24, 5, 2, 2),
+                conv3x3(24, 24),
+                nn.Conv2d(24, 24, 5, 2, 2),
+                conv3x3(24, 24),
+                conv3x3(24, 32),
+            ]
+        )
+        self.fine = nn.ModuleList(
+            [
+                nn.Conv2d(3 * pixels + 2, 24, 5, 2, 2),
+                *(conv3x3(24, 24) for _ in range(3)),
+                conv3x3(24, 8),
+            ]
+        )
+
+    def forward(self, centre: Tensor, neighbour: Tensor) -> Tensor:
+        """Flow from centre to neighbour in pixels: (B, P, H, W) twice -> (B, 2, H, W).
+
+        Inside, flow counts in halves of the frame, which is what tanh can reach.
+        """
+        h, w = centre.shape[-2:]
+        unit = torch.tensor([(w - 1) / 2, (h - 1) / 2], device=centre.device).view(1, 2, 1, 1)
+        coarse = F.pixel_shuffle(_run(self.coarse, torch.cat([centre, neighbour], 1)), 4)
+        warped = warp(neighbour, coarse * unit, padding="border")
+        seen = torch.cat([centre, neighbour, coarse, warped], 1)
+        return (coarse + F.pixel_shuffle(_run(self.fine, seen), 2)) * unit
+
+
+def _run(layers: nn.ModuleList, x: Tensor) -> Tensor:
+    for layer in layers[:-1]:
+        x = F.relu(layer(x))
+    return torch.tanh(layers[-1](x))
+
+
+# Our own weight files; nothing public exists.
+
+
+def detect(tensors: Mapping[str, Tensor]) -> VESPCNConfig | None:
+    """Read the hyper-parameters off a bare state dict; None if it is not VESPCN."""
+    first, motion = tensors.get("sr.0.weight"), tensors.get("motion.coarse.0.weight")
+    if first is None or motion is None:
+        return None
+    return VESPCNConfig(
+        channels=first.shape[0],
+        layers=count_matching(tensors, r"sr\.\d+\.weight"),
+        luma=motion.shape[1] == 2,
+    )
