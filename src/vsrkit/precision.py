@@ -10,7 +10,7 @@ import platform
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -179,9 +179,7 @@ def _read_json(path: Path) -> dict[str, list[float]]:
 
 def _write_json(path: Path, content: dict[str, list[float]]) -> None:
     part = path.with_name(f"{path.name}.{os.getpid()}")
-    try:
+    with suppress(OSError):  # a full disk or a read-only home: measure again next time
         path.parent.mkdir(parents=True, exist_ok=True)
         part.write_text(json.dumps(content, indent=1), encoding="utf-8")
         part.replace(path)
-    except OSError:  # a read-only home: measure again next time
-        part.unlink(missing_ok=True)

@@ -122,6 +122,6 @@ def run_pasted(run: Callable[[Tensor], Tensor], clip: Tensor, *, size: int, scal
 
 
 def _grid(height: int, width: int, size: int, overlap: int) -> Iterator[tuple[Span, Span]]:
-    for rows in plan_spans(height, size, overlap):
-        for columns in plan_spans(width, size, overlap):
+    for rows in plan_spans(height, min(size, height), overlap):
+        for columns in plan_spans(width, min(size, width), overlap):
             yield rows, columns

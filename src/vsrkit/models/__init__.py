@@ -10,6 +10,7 @@ from torch import nn
 
 from vsrkit.cache import cache_directory
 from vsrkit.errors import UnknownModelError, VsrkitError, WeightsError
+from vsrkit.models.flow import SPyNet, spynet_public_name, spynet_translate
 from vsrkit.models.table import ARCHITECTURES, MODELS, Architecture, Entry
 from vsrkit.models.weights import Checkpoint, fill, read_checkpoint, write_checkpoint
 
@@ -22,6 +23,7 @@ __all__ = [
     "list_models",
     "load_checkpoint",
     "load_model",
+    "load_spynet",
     "save_model",
     "weights_at_hand",
     "with_options",
@@ -120,6 +122,15 @@ def _load_own(
     model = architecture.build(config).eval()
     fill(model, checkpoint.tensors, source=str(path))
     return model
+
+
+def load_spynet(path: str | Path) -> SPyNet:
+    """A SPyNet from a file of its own, in either public style of names."""
+    tensors = spynet_translate(read_checkpoint(Path(path)).tensors)
+    flow = SPyNet()
+    buffers = {name: value for name, value in flow.named_buffers() if name not in tensors}
+    fill(flow, tensors | buffers, source=str(path), public_name=spynet_public_name)
+    return flow.eval()
 
 
 def save_model(path: Path, model: nn.Module, **about: Any) -> None:

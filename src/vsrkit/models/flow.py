@@ -6,6 +6,7 @@ Convention: a flow is (N, 2, H, W) in pixels, channel 0 = u (right), channel 1 =
 
 import math
 import re
+from collections.abc import Mapping
 from itertools import pairwise
 from typing import Literal
 
@@ -115,6 +116,18 @@ def spynet_public_name(name: str) -> str:
 def spynet_basicsr_name(name: str) -> str:
     """Our tensor name in the style of BasicSR."""
     return re.sub(r"levels\.(\d+)\.(\d+)\.", r"basic_module.\1.basic_module.\2.", name)
+
+
+def spynet_translate(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Public tensors in which SPyNet is named in BasicSR's style -> mmediting's."""
+    return {
+        re.sub(
+            r"(basic_module\.\d+\.basic_module)\.(\d+)\.(weight|bias)$",
+            lambda m: f"{m[1]}.{int(m[2]) // 2}.conv.{m[3]}",
+            name,
+        ): value
+        for name, value in tensors.items()
+    }
 
 
 class LightFlow(nn.Module):

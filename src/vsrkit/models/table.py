@@ -45,6 +45,7 @@ ARCHITECTURES: dict[str, Architecture] = {
         build=vsrt.VSRT,
         detect=vsrt.detect,
         public_name=vsrt.public_name,
+        translate=vsrt.translate,
     ),
     "vsrt-small": Architecture(config=vsrt_small.SmallConfig, build=vsrt_small.VSRTSmall),
     "basicvsr": Architecture(

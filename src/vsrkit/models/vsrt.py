@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from vsrkit.errors import VsrkitError
 from vsrkit.models.blocks import Tower, TwoStageTail, conv3x3, residual_blocks, upsample_bilinear
-from vsrkit.models.flow import SPyNet, spynet_public_name, warp
+from vsrkit.models.flow import SPyNet, spynet_public_name, spynet_translate, warp
 from vsrkit.models.spec import Spec, Window
 
 
@@ -462,6 +462,12 @@ def public_name(name: str) -> str:
         if found:
             break
     return spynet_public_name(name)
+
+
+def translate(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Leave out the position code's frequencies, which follow from the number of frames."""
+    kept = {name: value for name, value in tensors.items() if not name.endswith("penc.inv_freq")}
+    return spynet_translate(kept)
 
 
 def detect(tensors: Mapping[str, Tensor]) -> VSRTConfig | None:

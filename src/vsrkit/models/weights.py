@@ -3,7 +3,9 @@
 import json
 import pickle
 import re
+import warnings
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -57,7 +59,9 @@ def _read_safetensors(path: Path) -> Checkpoint:
 
 def _read_pickle(path: Path) -> Checkpoint:
     try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
+        with warnings.catch_warnings():  # of odd pickle protocols: it loads, or the error says why
+            warnings.simplefilter("ignore")
+            content = torch.load(path, map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, OSError, KeyError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise WeightsError(
@@ -103,7 +107,8 @@ def write_checkpoint(path: Path, model: nn.Module, about: Mapping[str, Any]) -> 
         save_file(tensors, part, metadata={"format": "pt", "vsrkit": json.dumps(dict(about))})
         part.replace(path)
     except (OSError, SafetensorError) as error:
-        part.unlink(missing_ok=True)
+        with suppress(OSError):
+            part.unlink()
         raise WeightsError(f"cannot write {path} ({error}); nothing was kept of it") from error
 
 
