@@ -80,4 +80,4 @@ def turn(clip: Tensor, where: Placement) -> Tensor:
 
 def to_clip(pixels: NDArray[np.uint8]) -> Tensor:
     """(T, H, W, 3) uint8 -> (T, 3, H, W) float in [0, 1]."""
-    return torch.from_numpy(np.ascontiguousarray(pixels)).permute(0, 3, 1, 2).float() / 255
+    return torch.from_numpy(np.array(pixels)).permute(0, 3, 1, 2).float() / 255

@@ -7,6 +7,7 @@ second still moves in front of the first on its own, for motion that is not smoo
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 import torch
@@ -15,10 +16,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vsrkit.data.augment import to_clip
-from vsrkit.data.degrade import BI, degrade
 from vsrkit.models.flow import warp
+from vsrkit.resample import imresize
 
-SCALE = 4
+SCALE = 2  # between the stills as given here and the frames made of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,23 +46,28 @@ def _pair(
     stills: Sequence[NDArray[np.uint8]], rng: np.random.Generator, size: int, reach: float
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """a, b and both flows, one of each."""
-    hr = size * SCALE
-    far = reach * SCALE
-    back = _texture(stills, rng, hr)
-    back_flow = _motion(rng, hr, far)
-    a, b = warp(back, back_flow, padding="border"), back
-    a_to_b, b_to_a = back_flow, invert(back_flow)
+    b = _texture(stills, rng, size * SCALE)
+    a_to_b = _motion(rng, size, reach)
+    a, b_to_a = _moved(b, a_to_b), invert(a_to_b)
     if rng.random() < 0.6:
-        front, mask = _texture(stills, rng, hr), _blob(rng, hr)
-        flow = back_flow + _motion(rng, hr, far / 2)
+        front, mask = _texture(stills, rng, size * SCALE), _blob(rng, size)
+        flow = a_to_b + _motion(rng, size, reach / 2)
         mask_a = warp(mask, flow)
-        a = torch.lerp(a, warp(front, flow, padding="border"), mask_a)
-        b = torch.lerp(b, front, mask)
+        a = torch.lerp(a, _moved(front, flow), _enlarged(mask_a))
+        b = torch.lerp(b, front, _enlarged(mask))
         a_to_b = torch.where(mask_a > 0.5, flow, a_to_b)
         b_to_a = torch.where(mask > 0.5, invert(flow), b_to_a)
-    a, b = (_photographed(rng, degrade(x.clamp(0, 1), BI(SCALE))) for x in (a, b))
-    small = [F.avg_pool2d(flow, SCALE) / SCALE for flow in (a_to_b, b_to_a)]
-    return (a, b, *small) if rng.random() < 0.5 else (b, a, *reversed(small))  # type: ignore[return-value]
+    a, b = (_photographed(rng, imresize(x, Fraction(1, SCALE))) for x in (a, b))
+    return (a, b, a_to_b, b_to_a) if rng.random() < 0.5 else (b, a, b_to_a, a_to_b)
+
+
+def _moved(still: Tensor, flow: Tensor) -> Tensor:
+    """The still seen through a flow that is given at the frame's size."""
+    return warp(still, SCALE * _enlarged(flow), padding="border")
+
+
+def _enlarged(x: Tensor) -> Tensor:
+    return F.interpolate(x, scale_factor=SCALE, mode="bilinear", align_corners=False)
 
 
 def _texture(stills: Sequence[NDArray[np.uint8]], rng: np.random.Generator, side: int) -> Tensor:
@@ -82,17 +88,17 @@ def _motion(rng: np.random.Generator, side: int, reach: float) -> Tensor:
     grid = torch.linspace(-1, 1, side)
     y, x = torch.meshgrid(grid, grid, indexing="ij")
     amount = reach * float(np.exp(rng.uniform(np.log(0.01), 0)))
-    shift = torch.from_numpy(rng.uniform(-1, 1, (2, 1, 1)))
-    linear = torch.from_numpy(rng.normal(0, 0.25, (2, 2)))
-    tilt = torch.from_numpy(rng.normal(0, 0.08, 2))
-    across = torch.stack([x, y]).double()
+    shift = torch.from_numpy(rng.uniform(-1, 1, (2, 1, 1))).float()
+    linear = torch.from_numpy(rng.normal(0, 0.25, (2, 2))).float()
+    tilt = torch.from_numpy(rng.normal(0, 0.08, 2)).float()
+    across = torch.stack([x, y])
     flow = shift + torch.einsum("ij,jhw->ihw", linear, across)
     flow = flow + across * torch.einsum("j,jhw->hw", tilt, across)
     cells = int(rng.integers(3, 9))
-    waves = torch.from_numpy(rng.normal(0, 1, (1, 2, cells, cells)))
+    waves = torch.from_numpy(rng.normal(0, 1, (1, 2, cells, cells))).float()
     waves = F.interpolate(waves, (side, side), mode="bicubic", align_corners=True)
     share = 0.35 * float(rng.random()) * 4 / cells  # finer waves must be lower, or they fold over
-    return ((flow[None] + share * waves) * amount).float()
+    return (flow[None] + share * waves) * amount
 
 
 def invert(flow: Tensor, iterations: int = 12) -> Tensor:
