@@ -12,6 +12,7 @@ from torch import Tensor
 from vsrkit.data.h264 import recompress
 from vsrkit.errors import DataError
 from vsrkit.resample import imresize, resample, tap_matrix
+from vsrkit.threads import one_thread
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,14 +112,16 @@ def round_to_8_bit(x: Tensor) -> Tensor:
 
 def _reduced(frame: Tensor, scale: int) -> Tensor:
     # float64: which way a value is rounded should not depend on how the products were added up.
-    lr = imresize(mod_crop(frame, scale).double(), Fraction(1, scale))
-    return round_to_8_bit(lr).to(frame.dtype)
+    with one_thread():
+        lr = imresize(mod_crop(frame, scale).double(), Fraction(1, scale))
+        return round_to_8_bit(lr).to(frame.dtype)
 
 
 def _blurred(frame: Tensor, how: BD) -> Tensor:
-    hr = mod_crop(frame, how.scale).double()
-    rows, columns = (_blur_matrix(side, how) for side in hr.shape[-2:])
-    return round_to_8_bit(resample(hr, rows, columns)).to(frame.dtype)
+    with one_thread():
+        hr = mod_crop(frame, how.scale).double()
+        rows, columns = (_blur_matrix(side, how) for side in hr.shape[-2:])
+        return round_to_8_bit(resample(hr, rows, columns)).to(frame.dtype)
 
 
 @lru_cache(maxsize=16)

@@ -14,6 +14,7 @@ from av.video.codeccontext import VideoCodecContext
 from torch import Tensor
 
 from vsrkit.resample import resample, tap_matrix
+from vsrkit.threads import one_thread
 
 # BT.709, limited range: (Y, Cb, Cr) = MATRIX @ (R, G, B) + OFFSET, in units of 8 bits.
 KR, KB = 0.2126, 0.0722
@@ -67,21 +68,23 @@ def _encoder(height: int, width: int, quality: int) -> VideoCodecContext:
 def to_yuv420(frame: Tensor) -> np.ndarray:
     """(3, H, W) RGB in [0, 1] -> (3/2 H', W') uint8, the planes of 4:2:0, sides made even."""
     height, width = frame.shape[-2:]
-    rgb = F.pad(frame[None].double(), (0, width % 2, 0, height % 2), mode="replicate")[0]
-    yuv = torch.einsum("yc,chw->yhw", MATRIX, rgb) + OFFSET
-    chroma = resample(yuv[1:], *_halving(*yuv.shape[-2:]))
-    planes = torch.cat([yuv[0].flatten(), chroma.flatten()])
-    return planes.round().clamp(0, 255).byte().view(-1, yuv.shape[-1]).numpy()
+    with one_thread():
+        rgb = F.pad(frame[None].double(), (0, width % 2, 0, height % 2), mode="replicate")[0]
+        yuv = torch.einsum("yc,chw->yhw", MATRIX, rgb) + OFFSET
+        chroma = resample(yuv[1:], *_halving(*yuv.shape[-2:]))
+        planes = torch.cat([yuv[0].flatten(), chroma.flatten()])
+        return planes.round().clamp(0, 255).byte().view(-1, yuv.shape[-1]).numpy()
 
 
 def from_yuv420(planes: np.ndarray) -> Tensor:
     """(3/2 H, W) uint8 planes of 4:2:0 -> (3, H, W) float32 RGB, multiples of 1/255 in [0, 1]."""
-    data = torch.from_numpy(planes).double()
-    height, width = data.shape[0] * 2 // 3, data.shape[1]
-    chroma = data[height:].reshape(2, height // 2, width // 2)
-    yuv = torch.cat([data[None, :height], resample(chroma, *_doubling(height, width))])
-    rgb = torch.einsum("cy,yhw->chw", torch.linalg.inv(MATRIX), yuv - OFFSET)
-    return ((rgb * 255).round().clamp(0, 255) / 255).float()
+    with one_thread():
+        data = torch.from_numpy(planes).double()
+        height, width = data.shape[0] * 2 // 3, data.shape[1]
+        chroma = data[height:].reshape(2, height // 2, width // 2)
+        yuv = torch.cat([data[None, :height], resample(chroma, *_doubling(height, width))])
+        rgb = torch.einsum("cy,yhw->chw", torch.linalg.inv(MATRIX), yuv - OFFSET)
+        return ((rgb * 255).round().clamp(0, 255) / 255).float()
 
 
 @lru_cache(maxsize=4)

@@ -1,0 +1,274 @@
+"""The test and training sets of the field, as users have them on disk, and any folder of clips."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, TypeAlias, get_args
+
+from vsrkit.data.frames import (
+    FrameFiles,
+    Frames,
+    is_video,
+    list_frames,
+    missing_numbers,
+    natural_order,
+    open_video,
+)
+from vsrkit.errors import DataError
+
+SetName: TypeAlias = Literal[
+    "vid4", "reds4", "reds-train", "vimeo90k-t", "vimeo90k-train", "folder"
+]
+SET_NAMES: tuple[SetName, ...] = get_args(SetName)
+LrKind: TypeAlias = Literal["bi", "bd"]
+
+REDS4 = ("000", "011", "015", "020")
+REDS_TRAINING = tuple(f"{n:03d}" for n in range(270) if f"{n:03d}" not in REDS4)
+
+
+@dataclass(frozen=True, slots=True)
+class PairedClip:
+    """One clip of a set: its ground truth, its LR frames if they are there, and what is amiss."""
+
+    name: str
+    hr: Frames
+    lr: Frames | None
+    full: int | None = None  # frames of the clip in the complete set; None if nobody can know
+    notes: tuple[str, ...] = ()
+
+    @property
+    def partial(self) -> bool:
+        """Whether frames of the full clip are missing."""
+        gaps = isinstance(self.hr, FrameFiles) and missing_numbers(self.hr)
+        return bool(gaps) or (self.full is not None and len(self.hr) < self.full)
+
+
+@dataclass(frozen=True, slots=True)
+class FrameSet:
+    """Clips that are measured (or learnt from) together."""
+
+    name: SetName
+    root: Path
+    clips: tuple[PairedClip, ...]
+    lr_place: Path | None  # the folder of the LR frames; None: there are none, they must be made
+    notes: tuple[str, ...] = ()  # what was ignored, and why
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """Where a set of known clips lies: folders are tried in order, "" is the root itself."""
+
+    name: SetName
+    hr: tuple[str, ...]
+    lr: Mapping[LrKind, tuple[str, ...]]
+    clips: Mapping[str, int]  # name -> frames of the full clip
+    tree: str
+    elsewhere: Mapping[str, tuple[str, str]] = field(default_factory=dict)  # clip -> (hr, lr)
+
+
+VID4 = Layout(
+    name="vid4",
+    hr=("GT", "HR", "", "Vid4/GT"),
+    lr={"bi": ("BIx4", "LR", "Vid4/BIx4"), "bd": ("BDx4", "Vid4/BDx4")},
+    clips={"calendar": 41, "city": 34, "foliage": 49, "walk": 47},
+    tree="DIR/GT/{calendar,city,foliage,walk}/00000000.png ... and, if at hand, DIR/BIx4/...",
+)
+_REDS_HR = ("train_sharp", "train/train_sharp", "GT", "sharp", "train/sharp", "HR", "")
+_REDS_LR: dict[LrKind, tuple[str, ...]] = {
+    "bi": (
+        "train_sharp_bicubic/X4",
+        "train/train_sharp_bicubic/X4",
+        "sharp_bicubic/X4",
+        "sharp_bicubic",
+        "train/sharp_bicubic/X4",
+        "BIx4",
+        "LR",
+    ),
+    "bd": ("BDx4",),
+}
+REDS4_LAYOUT = Layout(
+    name="reds4",
+    hr=_REDS_HR,
+    lr=_REDS_LR,
+    clips=dict.fromkeys(REDS4, 100),
+    tree=(
+        "DIR/train_sharp/{000,011,015,020}/00000000.png ... 00000099.png and, if at hand, "
+        "DIR/train_sharp_bicubic/X4/{000,011,015,020}/..."
+    ),
+)
+REDS_TRAINING_LAYOUT = Layout(
+    name="reds-train",
+    hr=_REDS_HR,
+    lr=_REDS_LR,
+    clips=dict.fromkeys(REDS_TRAINING, 100),
+    tree=(
+        "DIR/train_sharp/{000..269 without 000,011,015,020}/00000000.png ... and, if at hand, "
+        "DIR/train_sharp_bicubic/X4/...; 240..269 may also be DIR/val_sharp/{000..029}"
+    ),
+    elsewhere={
+        f"{n:03d}": (f"val_sharp/{n - 240:03d}", f"val_sharp_bicubic/X4/{n - 240:03d}")
+        for n in range(240, 270)
+    },
+)
+LAYOUTS = {layout.name: layout for layout in (VID4, REDS4_LAYOUT, REDS_TRAINING_LAYOUT)}
+
+VIMEO_TREE = (
+    "DIR/vimeo_septuplet/sep_{test,train}list.txt, DIR/vimeo_septuplet/sequences/00001/0001/"
+    "im1.png ... im7.png and, if at hand, DIR/vimeo_septuplet_matlabLRx4/sequences/..."
+)
+VIMEO_LR: dict[LrKind, tuple[str, ...]] = {
+    "bi": ("vimeo_septuplet_matlabLRx4", "vimeo_septuplet_BIx4", "BIx4"),
+    "bd": ("vimeo_septuplet_BDLRx4", "vimeo_septuplet_BDx4", "BDx4"),
+}
+FOLDER_HR = ("GT", "HR", "hr", "gt", "")
+FOLDER_LR: dict[LrKind, tuple[str, ...]] = {
+    "bi": ("BIx4", "LR", "lr", "X4", "BIx2", "X2"),
+    "bd": ("BDx4", "BDx2"),
+}
+
+
+def open_set(name: SetName, root: Path, lr: LrKind | None = "bi") -> FrameSet:
+    """A set by name; an error shows the tree that was expected and what of it is missing.
+
+    lr: which LR frames to look for; None looks for none.
+    """
+    if not root.is_dir():
+        raise DataError(f"{root} is not a folder; --data wants the folder that holds the set")
+    match name:
+        case "vid4" | "reds4" | "reds-train":
+            return _open_known(LAYOUTS[name], root, lr)
+        case "vimeo90k-t":
+            return _open_vimeo(name, root, "sep_testlist.txt", lr)
+        case "vimeo90k-train":
+            return _open_vimeo(name, root, "sep_trainlist.txt", lr)
+        case "folder":
+            return _open_folder(root, lr)
+
+
+def detect_set(root: Path) -> SetName:
+    """Which set lies in a folder; a folder of clips that are no set's is a `folder`."""
+    if not root.is_dir():
+        raise DataError(f"{root} is not a folder")
+    if any((place / "sep_testlist.txt").is_file() for place in (root, root / "vimeo_septuplet")):
+        return "vimeo90k-t"
+    if any((place / "sep_trainlist.txt").is_file() for place in (root, root / "vimeo_septuplet")):
+        return "vimeo90k-train"
+    for layout in (VID4, REDS4_LAYOUT, REDS_TRAINING_LAYOUT):
+        if _first_with(root, layout.hr, layout.clips):
+            return layout.name
+    return "folder"
+
+
+def _open_known(layout: Layout, root: Path, lr: LrKind | None) -> FrameSet:
+    hr_root = _first_with(root, layout.hr, layout.clips)
+    lr_places = layout.lr[lr] if lr else ()
+    # Someone may have named the folder of the ground truth itself: LR frames lie beside it then.
+    lr_root = _first_with(root, lr_places, layout.clips) or _first_with(
+        root.parent, lr_places, layout.clips
+    )
+    clips, missing = [], []
+    for name, full in layout.clips.items():
+        hr_folder = (hr_root or root) / name
+        lr_folder = lr_root / name if lr_root else None
+        if not hr_folder.is_dir() and name in layout.elsewhere:
+            hr_folder, other = (root / place for place in layout.elsewhere[name])
+            lr_folder = other if lr and other.is_dir() else None
+        if not hr_folder.is_dir() or not list_frames(hr_folder)[0]:
+            missing.append(name)
+            continue
+        clips.append(_paired(name, hr_folder, lr_folder, full))
+    if missing:
+        raise DataError(_incomplete(layout.name, root, missing, len(layout.clips), layout.tree))
+    return FrameSet(layout.name, root, tuple(clips), lr_root)
+
+
+def _open_vimeo(name: SetName, root: Path, list_name: str, lr: LrKind | None) -> FrameSet:
+    home = next((p for p in (root, root / "vimeo_septuplet") if (p / list_name).is_file()), None)
+    if home is None:
+        raise DataError(f"{root} holds no {name}: there is no {list_name}. Expected: {VIMEO_TREE}")
+    lines = (home / list_name).read_text(encoding="utf-8").split()
+    places = [
+        base / place for base in (root, root.parent) for place in (VIMEO_LR[lr] if lr else ())
+    ]
+    lr_root = next(
+        (place / "sequences" for place in places if (place / "sequences").is_dir()), None
+    )
+    clips, missing = [], []
+    for line in lines:
+        hr_folder = home / "sequences" / line
+        if not hr_folder.is_dir() or not list_frames(hr_folder)[0]:
+            missing.append(line)
+            continue
+        clips.append(_paired(line, hr_folder, lr_root / line if lr_root else None, 7))
+    if missing or not lines:
+        raise DataError(_incomplete(name, root, missing, len(lines), VIMEO_TREE))
+    return FrameSet(name, root, tuple(clips), lr_root)
+
+
+def _open_folder(root: Path, lr: LrKind | None) -> FrameSet:
+    """Every folder of frames and every video in a folder, or the folder itself as one clip."""
+    hr_root = next(root / place for place in FOLDER_HR if (root / place).is_dir())
+    beside = root if hr_root != root else None  # without a GT folder nothing tells LR from HR
+    places = [beside / p for p in (FOLDER_LR[lr] if lr else ())] if beside else []
+    lr_root = next((place for place in places if place.is_dir()), None)
+    if list_frames(hr_root)[0]:
+        clip = _paired(hr_root.resolve().name, hr_root, lr_root, None)
+        return FrameSet("folder", root, (clip,), lr_root)
+    clips, notes = [], []
+    for path in sorted(hr_root.iterdir(), key=natural_order):
+        if path.is_dir():
+            if list_frames(path)[0]:
+                clips.append(
+                    _paired(path.name, path, lr_root / path.name if lr_root else None, None)
+                )
+            else:
+                notes.append(f"skipped {path.name}/: no frames in it")
+        elif is_video(path):
+            lr_video = open_video(lr_root / path.name) if lr_root else None
+            clips.append(PairedClip(path.name, open_video(path), lr_video))
+        else:
+            notes.append(f"ignored {path.name}: neither a video nor a folder of frames")
+    if not clips:
+        raise DataError(
+            f"{root} holds no clips; expected folders of frames (DIR/<clip>/*.png) or video files "
+            f"in it, or DIR/GT/<clip> with DIR/BIx4/<clip>" + (f"; {notes[0]}" if notes else "")
+        )
+    return FrameSet("folder", root, tuple(clips), lr_root, tuple(notes))
+
+
+def _paired(name: str, hr_folder: Path, lr_folder: Path | None, full: int | None) -> PairedClip:
+    hr, notes = list_frames(hr_folder)
+    assert hr is not None  # callers looked
+    if full is not None and len(hr) > full:
+        raise DataError(
+            f"{hr_folder} has {len(hr)} frames, the full clip has {full}; which are extra?"
+        )
+    if lr_folder is None:
+        return PairedClip(name, hr, None, full, tuple(notes))
+    if not lr_folder.is_dir():
+        raise DataError(f"{name} has no LR frames: {lr_folder} is missing, other clips have theirs")
+    lr, lr_notes = list_frames(lr_folder)
+    if lr is None:
+        raise DataError(f"{lr_folder} holds no frames")
+    if odd := set(hr.names) ^ set(lr.names):
+        first = min(odd)
+        side, other = (hr_folder, lr_folder) if first in hr.names else (lr_folder, hr_folder)
+        raise DataError(
+            f"{side} has a frame {first} that {other} has not ({len(odd)} such frames in all)"
+        )
+    return PairedClip(name, hr, lr, full, (*notes, *lr_notes))
+
+
+def _first_with(root: Path, places: Iterable[str], clips: Iterable[str]) -> Path | None:
+    """The first folder that holds any of the clips."""
+    names = tuple(clips)
+    candidates = (root / place for place in places)
+    return next((p for p in candidates if any((p / name).is_dir() for name in names)), None)
+
+
+def _incomplete(name: str, root: Path, missing: list[str], total: int, tree: str) -> str:
+    if len(missing) == total:
+        return f"{root} holds no {name}. Expected: {tree}"
+    shown = ", ".join(missing[:4]) + (", ..." if len(missing) > 4 else "")
+    what = f"{name} without {len(missing)} of its {total} clips"
+    return f"{root} holds {what}: {shown}. Expected: {tree}"
