@@ -22,6 +22,8 @@ app = typer.Typer(
 
 weights_app = typer.Typer(help="List and fetch trained weights.", no_args_is_help=True)
 app.add_typer(weights_app, name="weights")
+data_app = typer.Typer(help="Look at test and training data.", no_args_is_help=True)
+app.add_typer(data_app, name="data")
 
 
 @app.callback(invoke_without_command=True)
@@ -115,6 +117,79 @@ def train(
 
     with report_to_console() as on_progress:
         run_recipe(recipe, overrides or [], resume=resume, on_progress=on_progress)
+
+
+@app.command()
+def evaluate(
+    models: Annotated[
+        list[str], typer.Option("--model", "-m", help="A name or a checkpoint file; repeatable.")
+    ],
+    data: Annotated[Path, typer.Option("--data", help="The folder that holds the set.")],
+    set_name: Annotated[
+        str | None,
+        typer.Option("--set", help="vid4, reds4, vimeo90k-t or folder; else found by looking."),
+    ] = None,
+    protocol: Annotated[
+        str | None, typer.Option(help="How to measure; else the usual way for the set.")
+    ] = None,
+    clips: Annotated[
+        list[str] | None, typer.Option("--clip", help="Measure this clip only; repeatable.")
+    ] = None,
+    metrics: Annotated[
+        str, typer.Option(help="Commas between: psnr, ssim, ms_ssim, tof, vmaf ... or all.")
+    ] = "psnr,ssim",
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Write the results to this file.")
+    ] = None,
+    save_frames: Annotated[
+        Path | None, typer.Option(help="Write the upscaled frames into this folder.")
+    ] = None,
+    untrained: Annotated[
+        bool, typer.Option("--untrained", help="Measure fresh weights, where no others are.")
+    ] = False,
+    precision: Annotated[str, typer.Option(help="float32, bfloat16 or auto.")] = "float32",
+    device: Annotated[str, typer.Option(help="cpu, cuda, mps.")] = "cpu",
+) -> None:
+    """Measure models on a test set, beside the published numbers."""
+    from vsrkit.evaluate.console import output_console, progress_bar
+    from vsrkit.evaluate.report import print_results, write_json
+    from vsrkit.evaluate.run import evaluate_models
+
+    with progress_bar() as on_progress:
+        results = evaluate_models(
+            models,
+            data,
+            set_name=set_name,
+            protocol=protocol,
+            clips=clips or [],
+            metrics=metrics.split(","),
+            save_frames=save_frames,
+            untrained=untrained,
+            precision=precision,
+            device=device,
+            on_progress=on_progress,
+        )
+    print_results(results, output_console())
+    if json_file:
+        write_json(json_file, results)
+
+
+@data_app.command("check")
+def check_data(
+    folder: Annotated[Path, typer.Argument(help="A folder with a set or with clips.")],
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Names and sizes only; do not read the files.")
+    ] = False,
+) -> None:
+    """Say which set a folder holds, which clips and frames, and what is wrong with it."""
+    from vsrkit.data.check import check_set
+    from vsrkit.evaluate.console import output_console, print_check, progress_bar
+
+    with progress_bar() as on_progress:
+        check = check_set(folder, quick=quick, on_progress=on_progress)
+    print_check(check, output_console())
+    if not check.sound:
+        raise typer.Exit(1)
 
 
 def main() -> None:

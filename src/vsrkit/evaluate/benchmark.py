@@ -97,12 +97,11 @@ def evaluate(
         _measure_clip(engine, clip, protocol, metrics, watch, save_frames, on_progress)
         for clip in frame_set.clips
     )
-    made = f"made from the ground truth by {protocol.degradation}"
     return Result(
         model=name,
         set=frame_set.name,
         protocol=protocol,
-        lr=f"read from {frame_set.lr_place}" if frame_set.lr_place else made,
+        lr=_where_lr_came_from(frame_set, protocol),
         clips=clips,
         seconds_per_frame=watch.seconds / max(watch.frames, 1),
         peak_memory_mb=memory.peak_mb(),
@@ -110,6 +109,14 @@ def evaluate(
         device=engine.device,
         notes=frame_set.notes,
     )
+
+
+def _where_lr_came_from(frame_set: FrameSet, protocol: Protocol) -> str:
+    if frame_set.lr_place is None:
+        return f"made from the ground truth by {protocol.degradation}"
+    place, root = frame_set.lr_place, frame_set.root
+    inside = place.relative_to(root) if place.is_relative_to(root) else Path(place.name)
+    return f"read from the set's {inside.as_posix()}"
 
 
 def check_clips(

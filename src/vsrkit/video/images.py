@@ -53,6 +53,14 @@ def read_image_size(path: Path) -> tuple[int, int]:
     return pixels.shape[0], pixels.shape[1]
 
 
+def check_image(path: Path) -> None:
+    """Raise if a file is damaged. A PNG is only read and its checksums compared, not decoded."""
+    if path.suffix.lower() == ".png":
+        _check_png(path, path.read_bytes())
+    else:
+        _decode(path)
+
+
 def write_image(path: Path, frame: Tensor, *, bits: int = 8) -> None:
     """Write (3, H, W) RGB in [0, 1] as PNG of 8 or 16 bits; the folder is made if need be."""
     if bits not in (8, 16):

@@ -1,0 +1,118 @@
+"""What lies in a folder of data: which set, which clips and frames, and what is wrong with it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from vsrkit.data.frames import FrameFiles, Frames, missing_numbers
+from vsrkit.data.sets import FrameSet, PairedClip, SetName, detect_set, open_set
+from vsrkit.errors import DataError
+from vsrkit.video.images import check_image, read_image_size
+
+OnProgress = Callable[[str, int, int], None]  # clip, frames done, frames in all
+
+
+@dataclass(frozen=True, slots=True)
+class ClipCheck:
+    """What was found of one clip."""
+
+    name: str
+    frames: int
+    size: tuple[int, int]  # (height, width)
+    lr_size: tuple[int, int] | None
+    problems: tuple[str, ...]
+    notes: tuple[str, ...]  # things that are there and are not used
+
+
+@dataclass(frozen=True, slots=True)
+class SetCheck:
+    """What was found in a folder."""
+
+    set: SetName
+    root: Path
+    clips: tuple[ClipCheck, ...]
+    lr_place: Path | None
+    problems: tuple[str, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def sound(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.problems and not any(clip.problems for clip in self.clips)
+
+
+def check_set(
+    root: Path, *, quick: bool = False, on_progress: OnProgress | None = None
+) -> SetCheck:
+    """Look at everything in a folder without stopping at the first problem.
+
+    quick: only names, numbers and sizes; otherwise every file is read and its checksums compared.
+    """
+    name = detect_set(root)
+    try:
+        frame_set = open_set(name, root)
+    except DataError as error:
+        try:  # without LR frames there may still be a set to look at
+            frame_set = open_set(name, root, lr=None)
+        except DataError:
+            return SetCheck(name, root, (), None, (str(error),), ())
+        return _checked(frame_set, (str(error),), quick, on_progress)
+    return _checked(frame_set, (), quick, on_progress)
+
+
+def _checked(
+    found: FrameSet, problems: tuple[str, ...], quick: bool, on_progress: OnProgress | None
+) -> SetCheck:
+    clips = tuple(_check_clip(clip, quick, on_progress) for clip in found.clips)
+    return SetCheck(found.name, found.root, clips, found.lr_place, problems, found.notes)
+
+
+def _check_clip(clip: PairedClip, quick: bool, on_progress: OnProgress | None) -> ClipCheck:
+    problems = []
+    if clip.full is not None and len(clip.hr) < clip.full:
+        problems.append(f"partial: {len(clip.hr)} of {clip.full} frames")
+    if isinstance(clip.hr, FrameFiles) and (gaps := missing_numbers(clip.hr)):
+        shown = ", ".join(str(n) for n in gaps[:5]) + (", ..." if len(gaps) > 5 else "")
+        problems.append(f"partial: frames missing between the first and the last: {shown}")
+    size, wrong = _check_frames(clip.name, clip.hr, quick, on_progress)
+    problems += wrong
+    lr_size = None
+    if clip.lr:
+        lr_size, wrong = _check_frames(f"{clip.name} (LR)", clip.lr, quick, on_progress)
+        problems += wrong
+        if lr_size[0] and size[0]:
+            problems += _check_ratio(size, lr_size)
+    return ClipCheck(clip.name, len(clip.hr), size, lr_size, tuple(problems), clip.notes)
+
+
+def _check_frames(
+    name: str, frames: Frames, quick: bool, on_progress: OnProgress | None
+) -> tuple[tuple[int, int], list[str]]:
+    """Size of the first sound frame, and a line for each frame that is damaged or of another."""
+    if not isinstance(frames, FrameFiles):
+        return frames.size, []  # it was decoded whole when it was opened
+    size, problems = (0, 0), []
+    for number, path in enumerate(frames.paths):
+        if on_progress:
+            on_progress(name, number, len(frames))
+        try:
+            here = read_image_size(path)
+            if not quick:
+                check_image(path)
+        except DataError as error:
+            problems.append(str(error))
+            continue
+        if size != (0, 0) and here != size:
+            problems.append(f"{path} is {here[1]}x{here[0]}, others are {size[1]}x{size[0]}")
+        size = size if size != (0, 0) else here
+    if on_progress:
+        on_progress(name, len(frames), len(frames))
+    return size, problems
+
+
+def _check_ratio(size: tuple[int, int], lr_size: tuple[int, int]) -> list[str]:
+    """LR frames must be smaller by one whole factor, up to a remainder that was cut off."""
+    scale = round(size[0] / lr_size[0])
+    if scale >= 1 and lr_size == (size[0] // scale, size[1] // scale):
+        return []
+    return [f"HR is {size[1]}x{size[0]}, LR is {lr_size[1]}x{lr_size[0]}: no whole factor"]
