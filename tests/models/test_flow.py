@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch.nn.functional as F
 from safetensors.torch import load_file
 from tests.golden.recipe import tensor_for, video
 
@@ -107,7 +108,20 @@ def test_light_flow_answers_in_both_directions_at_any_size(h, w):
     assert there.abs().max() > 0
 
 
-def test_a_fresh_light_flow_is_still():
-    there, back = LightFlow(channels=8)(torch.rand(1, 3, 32, 32), torch.rand(1, 3, 32, 32))
+def test_a_fresh_light_flow_follows_a_shift():
+    torch.manual_seed(0)
+    still = F.interpolate(torch.rand(1, 3, 20, 20), (104, 104), mode="bicubic")
+    a, b = still[..., 4:68, 4:68], still[..., 2:66, 7:71]  # 3 pixels to the left, 2 down
+    there, back = LightFlow(channels=8)(a, b)
+    inner = (..., slice(16, 48), slice(16, 48))
+    expected = torch.tensor([-3.0, 2.0]).view(1, 2, 1, 1).expand_as(there[inner])
+    # closed form, not trained: a fifth of a pixel is what two steps per level reach
+    torch.testing.assert_close(there[inner], expected, rtol=0, atol=0.2)
+    torch.testing.assert_close(back[inner], -expected, rtol=0, atol=0.2)
+
+
+def test_light_flow_does_not_move_what_is_equal():
+    frame = torch.rand(1, 3, 32, 32)
+    there, back = LightFlow(channels=8)(frame, frame)
     assert not there.any()
     assert not back.any()

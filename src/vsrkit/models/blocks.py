@@ -61,9 +61,23 @@ class Tower(nn.Module):
         return self.main(x)
 
 
+def resize(x: Tensor, size: tuple[int, int], mode: str = "bilinear") -> Tensor:
+    """Enlarge or shrink (N, C, H, W), pixel edges aligned.
+
+    Channel by channel: PyTorch has a path for three channels that rounds differently with another
+    number of threads, and output must not depend on how many workers share the cores.
+    """
+    if x.shape[-2:] == size:
+        return x
+    single = x.flatten(0, 1)[:, None]
+    out = F.interpolate(single, size=size, mode=mode, align_corners=False)
+    return out[:, 0].unflatten(0, x.shape[:2])
+
+
 def upsample_bilinear(frames: Tensor, scale: int) -> Tensor:
     """(N, 3, H, W) -> (N, 3, sH, sW), the base that most networks add their detail to."""
-    return F.interpolate(frames, scale_factor=scale, mode="bilinear", align_corners=False)
+    h, w = frames.shape[-2:]
+    return resize(frames, (h * scale, w * scale))
 
 
 def pad_to(x: Tensor, height: int, width: int) -> Tensor:

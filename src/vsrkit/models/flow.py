@@ -14,10 +14,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vsrkit.models.blocks import conv3x3, pad_to
+from vsrkit.models.blocks import conv3x3, pad_to, resize
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
+LK_DAMPING = 1e-3  # of the squared slope: where there is no texture, nothing moves
+LK_LIMIT = 1.0  # pixels: a step is good for about as far as a slope reaches
 
 
 def warp(
@@ -64,9 +66,9 @@ class SPyNet(nn.Module):
         step = 2 ** (len(self.levels) - 1)
         size = (math.ceil(h / step) * step, math.ceil(w / step) * step)
         # The convolutions may run in bfloat16, the flow itself stays float32: its unit is pixels.
-        flow = self._coarse_to_fine(_resize(reference, size), _resize(neighbour, size))
+        flow = self._coarse_to_fine(resize(reference, size), resize(neighbour, size))
         ratio = torch.tensor([w / size[1], h / size[0]], device=flow.device)
-        return _resize(flow, (h, w)) * ratio.view(1, 2, 1, 1)
+        return resize(flow, (h, w)) * ratio.view(1, 2, 1, 1)
 
     def _coarse_to_fine(self, reference: Tensor, neighbour: Tensor) -> Tensor:
         references = self._pyramid(reference)
@@ -96,12 +98,6 @@ def _spynet_level() -> nn.Sequential:
         nn.init.zeros_(conv.bias)  # type: ignore[arg-type]
         layers += [conv, nn.ReLU(inplace=True)]
     return nn.Sequential(*layers[:-1])
-
-
-def _resize(x: Tensor, size: tuple[int, int]) -> Tensor:
-    if x.shape[-2:] == size:
-        return x
-    return F.interpolate(x, size=size, mode="bilinear", align_corners=False)
 
 
 def spynet_public_name(name: str) -> str:
@@ -136,6 +132,8 @@ class LightFlow(nn.Module):
     Each level looks at frames of twice its grid's size with 2x2 pixels stacked into channels, so
     that the finest grid, at half size, still sees every pixel. A level gets both frames, each
     also warped onto the other, and the flows so far; it answers with what to add to both flows.
+    Before each level but the coarsest, and once more at full size, a step in closed form brings
+    the flows most of the way (`lucas_kanade`), so that little is left to be learnt.
     """
 
     def __init__(self, channels: int = 48, levels: int = 4) -> None:
@@ -145,7 +143,8 @@ class LightFlow(nn.Module):
     def forward(self, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
         """Flows a -> b and b -> a: (N, 3, H, W) twice -> (N, 2, H, W) twice."""
         h, w = a.shape[-2:]
-        to_b, to_a = _double(self.coarse_to_fine(a, b)[-1])[..., :h, :w].chunk(2, 1)
+        flows = _double(self.coarse_to_fine(a, b)[-1])[..., :h, :w]
+        to_b, to_a = (flows + _small_motions(a, b, flows)).chunk(2, 1)
         return to_b, to_a
 
     def coarse_to_fine(self, a: Tensor, b: Tensor) -> list[Tensor]:
@@ -159,6 +158,7 @@ class LightFlow(nn.Module):
         for level, ua, ub in zip(self.levels, a_levels, b_levels, strict=True):
             if ua.shape[-2:] != flows.shape[-2:]:
                 flows = _double(flows)
+                flows = flows + _small_motions(ua, ub, flows)
             to_b, to_a = flows.chunk(2, 1)
             b_on_a = warp(ub, to_b, padding="border")
             a_on_b = warp(ua, to_a, padding="border")
@@ -189,3 +189,46 @@ def _light_level(channels: int) -> nn.Sequential:
 def _double(flow: Tensor) -> Tensor:
     """Flow on a grid of twice the size: twice as many pixels, each half as wide."""
     return 2 * F.interpolate(flow, scale_factor=2, mode="bilinear", align_corners=False)
+
+
+def _small_motions(a: Tensor, b: Tensor, flows: Tensor) -> Tensor:
+    """`lucas_kanade` in both directions, on grey frames: flows (N, 4, H, W) -> the same."""
+    a, b = (x.mean(1, keepdim=True) for x in (a, b))
+    both = lucas_kanade(torch.cat([a, b]), torch.cat([b, a]), torch.cat(flows.chunk(2, 1)))
+    return torch.cat(both.chunk(2), 1)
+
+
+@torch.no_grad()
+def lucas_kanade(reference: Tensor, neighbour: Tensor, flow: Tensor, steps: int = 2) -> Tensor:
+    """Lucas and Kanade's small motions (1981), in closed form: what to add to `flow`.
+
+    `flow` says where each pixel of `reference` is in `neighbour`. reference, neighbour: (N, C, H, W);
+    flow: (N, 2, H, W) in pixels -> the same. Has no weights and passes no gradient on.
+    """
+    mended = flow
+    for _ in range(steps):
+        warped = warp(neighbour, mended, padding="border")
+        mended = mended + _lucas_kanade_step(reference, warped)
+    return _box(mended, 3) - flow
+
+
+def _lucas_kanade_step(a: Tensor, b: Tensor) -> Tensor:
+    """Least squares over a window, one equation per pixel: slope . motion = a - b."""
+    middle = F.pad((a + b) / 2, (1, 1, 1, 1), mode="replicate")
+    x = (middle[..., 1:-1, 2:] - middle[..., 1:-1, :-2]) / 2
+    y = (middle[..., 2:, 1:-1] - middle[..., :-2, 1:-1]) / 2
+    t = a - b
+    products = torch.stack([(p * q).sum(1) for p, q in ((x, x), (x, y), (y, y), (x, t), (y, t))], 1)
+    # Twice, because two boxes make a window without hard edges.
+    xx, xy, yy, xt, yt = _box(_box(products, 5), 5).unbind(1)
+    xx, yy = xx + LK_DAMPING, yy + LK_DAMPING
+    determinant = xx * yy - xy * xy
+    u = (yy * xt - xy * yt) / determinant
+    v = (xx * yt - xy * xt) / determinant
+    return torch.stack([u, v], 1).clamp(-LK_LIMIT, LK_LIMIT)
+
+
+def _box(x: Tensor, size: int) -> Tensor:
+    """The mean over a box around each pixel; edges repeat."""
+    margin = size // 2
+    return F.avg_pool2d(F.pad(x, (margin,) * 4, mode="replicate"), size, 1)
