@@ -1,0 +1,90 @@
+"""Self-ensemble: a mean over views that undo themselves, with the model's own manners."""
+
+import pytest
+import torch
+from torch import nn
+
+from vsrkit.errors import VsrkitError
+from vsrkit.models.basicvsr import BasicVSR, BasicVSRConfig
+from vsrkit.models.bicubic import Bicubic, BicubicConfig
+from vsrkit.models.edvr import EDVR, EDVRConfig
+from vsrkit.models.ensemble import Ensemble, views
+from vsrkit.models.rrn import RRN, RRNConfig
+from vsrkit.models.spec import Carried, Segments, Spec, Window
+from vsrkit.upscale import upscale_frames
+
+BOTH_WAYS = Spec(scale=4, context=Segments(4, 2))
+
+
+def test_views_undo_themselves():
+    frames = torch.rand(2, 3, 5, 7)
+    seen = views(BOTH_WAYS)
+    assert len(set(seen)) == 16
+    for view in seen:
+        assert torch.equal(view.back(view.of(frames)), frames)
+
+
+@pytest.mark.parametrize(
+    ("context", "count"),
+    [(Window(1, "all"), 8), (Carried(), 8), (Window(5), 16), (Segments(4, 2), 16)],
+)
+def test_time_is_reversed_only_for_models_that_look_both_ways(context, count):
+    seen = views(Spec(scale=4, context=context))
+    assert len(seen) == count
+    assert any(view.reverse for view in seen) == (count == 16)
+
+
+def test_few_views_are_different_in_space_and_time():
+    first, second = views(BOTH_WAYS, 2)
+    assert first == views(BOTH_WAYS, 1)[0]
+    assert second.mirror
+    assert second.reverse
+    with pytest.raises(VsrkitError, match="1, 2, 4, 8 or 16 views, got 3"):
+        views(BOTH_WAYS, 3)
+
+
+def test_a_symmetric_model_is_not_changed():
+    clip = torch.rand(1, 2, 3, 6, 9)
+    bicubic = Bicubic(BicubicConfig())
+    torch.testing.assert_close(Ensemble(bicubic)(clip), bicubic(clip), rtol=0, atol=1e-5)
+
+
+def test_the_answer_turns_with_the_question():
+    """What an ensemble says to a turned clip is what it says to the clip, turned."""
+    torch.manual_seed(0)
+    net = Ensemble(EDVR(EDVRConfig(channels=4, groups=2, frames=3, reconstruct_blocks=1))).eval()
+    clip = torch.rand(1, 3, 3, 8, 12)
+    with torch.no_grad():
+        plain = net(clip)
+        for turned, back in [
+            (clip.flip(-1), lambda sr: sr.flip(-1)),
+            (clip.transpose(-1, -2), lambda sr: sr.transpose(-1, -2)),
+            (clip.flip(1), lambda sr: sr),
+        ]:
+            torch.testing.assert_close(back(net(turned)), plain, rtol=0, atol=1e-5)
+        assert (net.model(clip.flip(-1)).flip(-1) - net.model(clip)).abs().max() > 1e-3
+
+
+def test_keep_is_kept_under_reversal():
+    net = Ensemble(BasicVSR(BasicVSRConfig(channels=4, blocks=1)), 2).eval()
+    clip = torch.rand(1, 4, 3, 8, 8)
+    with torch.no_grad():
+        torch.testing.assert_close(net(clip, keep=slice(0, 1)), net(clip)[:, :1], rtol=0, atol=1e-6)
+
+
+def test_a_carried_state_has_one_for_each_view():
+    torch.manual_seed(0)
+    net = Ensemble(RRN(RRNConfig(channels=4, blocks=1))).eval()
+    shot = torch.rand(3, 3, 6, 8)
+    with torch.no_grad():
+        streamed = torch.stack(list(upscale_frames(shot, net)))
+        whole = net(shot[None])[0].clamp(0, 1)
+    torch.testing.assert_close(streamed, whole, rtol=0, atol=1e-5)
+
+
+def test_it_fits_where_the_model_fits():
+    model = RRN(RRNConfig(channels=4, blocks=1))
+    net = Ensemble(model)
+    assert isinstance(net, nn.Module)
+    assert net.spec is model.spec
+    assert net.config is model.config
