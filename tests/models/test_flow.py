@@ -115,9 +115,10 @@ def test_a_fresh_light_flow_follows_a_shift():
     there, back = LightFlow(channels=8)(a, b)
     inner = (..., slice(16, 48), slice(16, 48))
     expected = torch.tensor([-3.0, 2.0]).view(1, 2, 1, 1).expand_as(there[inner])
-    # closed form, not trained: a fifth of a pixel is what two steps per level reach
-    torch.testing.assert_close(there[inner], expected, rtol=0, atol=0.2)
-    torch.testing.assert_close(back[inner], -expected, rtol=0, atol=0.2)
+    for found, wanted in ((there[inner], expected), (back[inner], -expected)):
+        # closed form, not trained: a tenth of a pixel is what two steps per level reach
+        assert (found - wanted).abs().mean() < 0.1
+        assert (found - wanted).abs().max() < 0.4
 
 
 def test_light_flow_does_not_move_what_is_equal():

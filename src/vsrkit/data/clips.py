@@ -19,11 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vsrkit.errors import DataError
+from vsrkit.video.images import is_image, read_image
 
 log = logging.getLogger("vsrkit")
 
 VIDEOS = {".mp4", ".mkv", ".mov", ".avi", ".webm", ".mpg", ".mpeg", ".m4v", ".ts", ".y4m"}
-PICTURES = {".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp"}
 
 OnProgress: TypeAlias = Callable[[str, int, int], None]  # name, done, total
 
@@ -72,7 +72,7 @@ def find_clips(path: Path) -> list[Path]:
     if not path.is_dir():
         raise DataError(f"{path} does not exist; give a video, or a folder of videos or of frames")
     found = [p for p in path.rglob("*") if p.is_file() and p.suffix.lower() in VIDEOS]
-    found += {p.parent for p in path.rglob("*") if p.suffix.lower() in PICTURES}
+    found += {p.parent for p in path.rglob("*") if is_image(p)}
     if not found:
         raise DataError(f"{path} holds no videos and no pictures")
     return sorted(found)
@@ -143,7 +143,7 @@ def _decode(
 def read_pictures(source: Path, unreadable: Unreadable) -> Iterator[tuple[str, NDArray[np.uint8]]]:
     """Name and RGB pixels (H, W, 3) of each frame of a video or of a folder of frames."""
     if source.is_dir():
-        pictures = sorted(p for p in source.iterdir() if p.suffix.lower() in PICTURES)
+        pictures = sorted(p for p in source.iterdir() if is_image(p))
         for picture in pictures:
             try:
                 yield str(picture), read_picture(picture)
@@ -176,11 +176,8 @@ def _decoded_frames(
 
 def read_picture(path: Path) -> NDArray[np.uint8]:
     """One picture file as RGB pixels (H, W, 3)."""
-    try:
-        with av.open(path) as container:
-            return next(container.decode(video=0)).to_ndarray(format="rgb24")
-    except (av.FFmpegError, IndexError, StopIteration) as error:
-        raise DataError(f"{path} is not a readable picture ({error})") from error
+    frame = (read_image(path) * 255).round().byte()
+    return frame.permute(1, 2, 0).numpy()
 
 
 def hold_out(

@@ -202,8 +202,8 @@ def _small_motions(a: Tensor, b: Tensor, flows: Tensor) -> Tensor:
 def lucas_kanade(reference: Tensor, neighbour: Tensor, flow: Tensor, steps: int = 2) -> Tensor:
     """Lucas and Kanade's small motions (1981), in closed form: what to add to `flow`.
 
-    `flow` says where each pixel of `reference` is in `neighbour`. reference, neighbour: (N, C, H, W);
-    flow: (N, 2, H, W) in pixels -> the same. Has no weights and passes no gradient on.
+    `flow` says where each pixel of `reference` is in `neighbour`. Has no weights and passes no
+    gradient on. Frames (N, C, H, W), flow (N, 2, H, W) in pixels -> the same.
     """
     mended = flow
     for _ in range(steps):

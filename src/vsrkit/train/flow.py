@@ -15,7 +15,7 @@ from torch.nn.utils import clip_grad_norm_
 
 from vsrkit.cache import cache_directory
 from vsrkit.data.augment import to_clip
-from vsrkit.data.clips import PICTURES, OnProgress, hold_out, open_clips, read_picture
+from vsrkit.data.clips import OnProgress, hold_out, open_clips, read_picture
 from vsrkit.data.degrade import BI
 from vsrkit.errors import DataError
 from vsrkit.models.flow import LightFlow, warp
@@ -32,6 +32,7 @@ from vsrkit.train.report import Report
 from vsrkit.train.schedules import learning_rate
 from vsrkit.train.start import warm_start
 from vsrkit.train.validate import held_pieces, psnr_y
+from vsrkit.video.images import is_image
 
 log = logging.getLogger("vsrkit")
 
@@ -99,8 +100,7 @@ def train_flow(
         set_learning_rate(optimizers, rate)
         for optimizer in optimizers:
             optimizer.zero_grad(set_to_none=True)
-        error = end_point_error(model, moving)
-        loss = error
+        loss = flow_loss(model, moving)
         if real is not None:
             loss = loss + config.real_weight * photometric(model, *real)
         loss.backward()
@@ -111,11 +111,11 @@ def train_flow(
         progress.step = done = step + 1
 
         if done % config.log_every == 0:
-            report.scalars(done, loss=loss.item(), end_point_error=error.item(), learning_rate=rate)
+            report.scalars(done, loss=loss.item(), learning_rate=rate)
         if done % config.validate_every == 0 or done == config.steps:
             still, warped = data.score(ema.model)
-            known = end_point_error(ema.model, data.held_moving, last_only=True).item()
-            report.scalars(done, end_point_error_held=known, psnr_unmoved=still, psnr_warped=warped)
+            known = end_point_error(ema.model, data.held_moving)
+            report.scalars(done, end_point_error=known, psnr_unmoved=still, psnr_warped=warped)
             if warped > progress.best:
                 progress.best, progress.best_step = warped, done
                 write_checkpoint(run_dir / "best.safetensors", ema.model, {**about, "step": done})
@@ -165,13 +165,13 @@ class FlowData:
     def score(self, model: nn.Module) -> tuple[float, float]:
         """PSNR on Y between held-out neighbours, as they are and with one warped onto the other."""
         if not self.held_pairs:
-            return 0.0, -end_point_error(model, self.held_moving, last_only=True).item()
+            return 0.0, -end_point_error(model, self.held_moving)
         still, warped = [], []
         for a, b in self.held_pairs:
             to_b, _ = model(a, b)
-            still.append(psnr_y(b, a).mean())
-            warped.append(psnr_y(warp(b, to_b, padding="border"), a).mean())
-        return float(torch.stack(still).mean()), float(torch.stack(warped).mean())
+            still.append(psnr_y(b, a))
+            warped.append(psnr_y(warp(b, to_b, padding="border"), a))
+        return sum(still) / len(still), sum(warped) / len(warped)
 
 
 def flow_optimizers(model: nn.Module) -> list[Optimizer]:
@@ -189,7 +189,7 @@ def read_stills(folder: Path) -> list[NDArray[np.uint8]]:
     """Every picture of a folder at half its size, as sharp as a picture can be."""
     if not folder.is_dir():
         raise DataError(f"{folder} is not a folder; a folder of pictures was wanted")
-    paths = sorted(p for p in folder.iterdir() if p.suffix.lower() in PICTURES)
+    paths = sorted(p for p in folder.iterdir() if is_image(p))
     if not paths:
         raise DataError(f"{folder} holds no pictures")
     return [_halved(read_picture(path)) for path in paths]
@@ -200,24 +200,36 @@ def _halved(pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
     return (half * 255).round().byte().permute(1, 2, 0).numpy()
 
 
-def end_point_error(model: nn.Module, pairs: Moving, *, last_only: bool = False) -> Tensor:
-    """Mean distance in pixels between found and known flow, added up over the levels.
+def flow_loss(model: nn.Module, pairs: Moving) -> Tensor:
+    """Distance between found and known flow relative to the pair's motion, over all levels.
 
-    Motion that ends outside of the frame cannot be seen and does not count in full.
+    Relative, because else the few large motions would drown the many small ones.
     """
     truth = torch.cat([pairs.a_to_b, pairs.b_to_a], 1)
-    levels = model.coarse_to_fine(pairs.a, pairs.b)  # type: ignore[operator]
-    size = pairs.a.shape[-1]
-    weight = torch.cat([_inside(pairs.a_to_b), _inside(pairs.b_to_a)], 1)
-    errors = []
-    for flows in levels[-1:] if last_only else levels:
-        times = size / flows.shape[-1]
+    scale = truth.square().mean((1, 2, 3), keepdim=True).sqrt() + 0.3
+    total = truth.new_zeros(())
+    levels: list[Tensor] = model.coarse_to_fine(pairs.a, pairs.b)  # type: ignore[operator]
+    for number, flows in enumerate(levels):
+        times = truth.shape[-1] / flows.shape[-1]
         full = times * F.interpolate(flows, truth.shape[-2:], mode="bilinear", align_corners=False)
-        square = (full - truth).square()
-        distance = torch.stack([square[:, :2].sum(1), square[:, 2:].sum(1)], 1)
-        errors.append(((distance + 1e-6).sqrt() * weight).sum() / weight.sum())
-    shares = [0.5 ** (len(errors) - 1 - i) for i in range(len(errors))]
-    return torch.stack([s * e for s, e in zip(shares, errors, strict=True)]).sum()
+        share = 0.5 ** (len(levels) - 1 - number)
+        total = total + share * _distance(full / scale, truth / scale, pairs)
+    return total
+
+
+@torch.no_grad()
+def end_point_error(model: nn.Module, pairs: Moving) -> float:
+    """Mean distance in pixels between found and known flow."""
+    truth = torch.cat([pairs.a_to_b, pairs.b_to_a], 1)
+    return float(_distance(torch.cat(model(pairs.a, pairs.b), 1), truth, pairs))
+
+
+def _distance(found: Tensor, truth: Tensor, pairs: Moving) -> Tensor:
+    """Mean over what can be seen; motion that ends outside of the frame counts a tenth."""
+    weight = torch.cat([_inside(pairs.a_to_b), _inside(pairs.b_to_a)], 1)
+    square = (found - truth).square()
+    distance = torch.stack([square[:, :2].sum(1), square[:, 2:].sum(1)], 1)
+    return ((distance + 1e-6).sqrt() * weight).sum() / weight.sum()
 
 
 def _inside(flow: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from vsrkit.data.augment import to_clip
 from vsrkit.data.clips import Clip
 from vsrkit.data.degrade import Degradation, degrade, mod_crop
+from vsrkit.evaluate.metrics import measured, psnr
 from vsrkit.precision import Precision
 from vsrkit.upscale import Engine, upscale_frames
 
@@ -40,12 +41,12 @@ def score(model: nn.Module, pieces: Sequence[Held], precision: Precision, device
         ends = 2 if len(piece.hr) > 4 else 0
         frames = list(upscale_frames(piece.lr, engine))
         sr = torch.stack(frames[ends : len(frames) - ends])
-        scores.append(psnr_y(sr, piece.hr[ends : len(frames) - ends]).mean())
-    return float(torch.stack(scores).mean())
+        scores.append(psnr_y(sr, piece.hr[ends : len(frames) - ends]))
+    return sum(scores) / len(scores)
 
 
-def psnr_y(sr: Tensor, hr: Tensor) -> Tensor:
-    """PSNR of each frame on Y: (N, 3, H, W) twice -> (N,)."""
-    weights = torch.tensor([65.481, 128.553, 24.966]).view(3, 1, 1)
-    error = (((sr * 255).round() - (hr * 255).round()) / 255 * weights).sum(-3)
-    return 10 * torch.log10(255**2 / error.square().mean((-2, -1)).clamp_min(1e-10))
+def psnr_y(sr: Tensor, hr: Tensor) -> float:
+    """Mean PSNR on Y in dB of frames (N, 3, H, W)."""
+    pairs = zip(sr, hr, strict=True)
+    scores = [psnr(measured(a, channel="y"), measured(b, channel="y")) for a, b in pairs]
+    return sum(scores) / len(scores)
