@@ -124,5 +124,6 @@ def test_a_fresh_light_flow_follows_a_shift():
 def test_light_flow_does_not_move_what_is_equal():
     frame = torch.rand(1, 3, 32, 32)
     there, back = LightFlow(channels=8)(frame, frame)
-    assert not there.any()
-    assert not back.any()
+    # a warp by nothing is exact but for the rounding of its coordinates
+    assert there.abs().max() < 1e-3
+    assert back.abs().max() < 1e-3
