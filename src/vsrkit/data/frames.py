@@ -134,8 +134,10 @@ def read_video(path: Path) -> Iterator[Tensor]:
     try:
         with av.open(path) as container:
             for picture in container.decode(video=0):
-                rgb = picture.reformat(format="rgb48le", interpolation=ACCURATE).to_ndarray()
-                yield torch.from_numpy(rgb.astype(np.float32) / 65535).movedim(-1, 0)
+                deep = max(component.bits for component in picture.format.components) > 8
+                wanted, top = ("rgb48le", 65535) if deep else ("rgb24", 255)
+                rgb = picture.reformat(format=wanted, interpolation=ACCURATE).to_ndarray()
+                yield torch.from_numpy(rgb.astype(np.float32) / top).movedim(-1, 0)
     except (av.FFmpegError, IndexError) as error:
         raise DataError(f"cannot read {path} as a video: {error}") from error
 

@@ -11,8 +11,9 @@ from rich.console import Console
 from rich.table import Table
 
 from vsrkit import __version__
-from vsrkit.evaluate.benchmark import USUAL, Result
+from vsrkit.evaluate.benchmark import Result
 from vsrkit.evaluate.published import Published, published_for
+from vsrkit.evaluate.scores import USUAL
 
 MOST_COLUMNS = 6  # clips beside one another; more are listed below one another
 MOST_ROWS = 60  # of clips on a screen; the rest is in the JSON

@@ -10,8 +10,9 @@ from torch import nn
 
 from vsrkit.data.sets import SET_NAMES, FrameSet, SetName, detect_set, open_set
 from vsrkit.errors import DataError, VsrkitError, WeightsError
-from vsrkit.evaluate.benchmark import METRICS, USUAL, Metric, OnProgress, Result, evaluate
+from vsrkit.evaluate.benchmark import OnProgress, Result, evaluate
 from vsrkit.evaluate.protocol import DEFAULTS, Protocol, protocol_named
+from vsrkit.evaluate.scores import METRICS, USUAL, Metric
 from vsrkit.evaluate.vmaf import vmaf_at_hand
 from vsrkit.models import MODELS, build_model, load_model, weights_at_hand
 from vsrkit.precision import PrecisionName
