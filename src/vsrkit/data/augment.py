@@ -46,8 +46,8 @@ def place(
         )
     start, row, column = (int(rng.integers(0, r + 1)) for r in room)
     coins = rng.random(4) < 0.5
-    turned = [bool(c) and flips for c in coins[:3]]
-    return Placement(start, row, column, *turned, reverse=bool(coins[3]) and reversal)
+    rows, columns, transpose = (bool(c) and flips for c in coins[:3])
+    return Placement(start, row, column, rows, columns, transpose, bool(coins[3]) and reversal)
 
 
 def cut(

@@ -126,7 +126,7 @@ def _decode(
                 if shape[0] and frame.shape != shape[1:]:
                     unreadable.skip(name, f"its shape is {frame.shape[:2]}, not {shape[1:3]}")
                     continue
-                file.write(np.ascontiguousarray(frame))
+                file.write(frame.tobytes())
                 shape = (shape[0] + 1, *frame.shape)
                 if shape[0] == max_frames:
                     break
@@ -170,7 +170,10 @@ def _decoded_frames(
             unreadable.skip(f"a frame after {source} #{number}", error)
             continue
         for frame in frames:
-            yield f"{source} #{number}", frame.to_ndarray(format="rgb24")
+            yield (
+                f"{source} #{number}",
+                frame.to_ndarray(format="rgb24").astype(np.uint8, copy=False),
+            )
             number += 1
 
 

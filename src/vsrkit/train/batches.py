@@ -6,6 +6,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
@@ -48,7 +49,10 @@ class Batches:
 
     def __post_init__(self) -> None:
         if not any(self._windows(share).sum() for share in self.shares):
-            raise DataError(f"no clip has {self.frames} frames; give longer ones or lower `frames`")
+            raise DataError(
+                f"no clip has {self.frames} frames and room for a crop of {self.crop} LR pixels; "
+                "give longer or larger ones, or lower `frames` or `crop`"
+            )
 
     def step(self, step: int) -> list[Batch]:
         """The batches of one step, `accumulate` of them."""
@@ -79,9 +83,13 @@ class Batches:
         )
         return cut(clip.frames, where, share.degradation, frames=self.frames, crop=self.crop)
 
-    def _windows(self, share: Share) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    def _windows(self, share: Share) -> NDArray[np.int64]:
         """How many stretches of `frames` frames each clip has; all are equally likely."""
-        return np.array([max(0, len(c) - self.frames + 1) for c in share.clips], dtype=np.int64)
+        side = self.crop * share.degradation.scale
+        fitting = [
+            len(c) - self.frames + 1 if min(c.shape[1:3]) >= side else 0 for c in share.clips
+        ]
+        return np.maximum(0, np.array(fitting, dtype=np.int64))
 
 
 class _Steps(Dataset[Any]):

@@ -11,6 +11,7 @@ Each file appears under its name only when it is whole.
 
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,7 +39,11 @@ class Progress:
 
 
 def save_state(
-    path: Path, model: nn.Module, ema: nn.Module, optimizers: Sequence[Optimizer], progress: Progress
+    path: Path,
+    model: nn.Module,
+    ema: nn.Module,
+    optimizers: Sequence[Optimizer],
+    progress: Progress,
 ) -> None:
     """Write everything that the next step depends on."""
     tensors = {f"model.{k}": v for k, v in model.state_dict().items()}
@@ -70,7 +75,7 @@ def load_state(
     if not path.is_file():
         raise CheckpointError(f"{path} does not exist: there is no run to resume")
     try:
-        with safe_open(path, framework="pt") as file:  # type: ignore[no-untyped-call]
+        with safe_open(path, framework="pt") as file:
             about = file.metadata()
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError) as error:
@@ -115,5 +120,6 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
         part.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
         part.replace(path)
     except OSError as error:
-        part.unlink(missing_ok=True)
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
         raise CheckpointError(f"cannot write {path} ({error}); choose another run_dir") from error

@@ -3,7 +3,7 @@
 from copy import deepcopy
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 
 class Ema:
@@ -17,7 +17,8 @@ class Ema:
     def update(self, model: nn.Module, step: int) -> None:
         """Move towards the model; faster in the first steps, whose weights are soon outdated."""
         decay = min(self.decay, (1 + step) / (10 + step))
-        averages = list(self.model.parameters())
-        torch._foreach_lerp_(averages, list(model.parameters()), 1 - decay)
+        averages: list[Tensor] = list(self.model.parameters())
+        weights: list[Tensor] = list(model.parameters())
+        torch._foreach_lerp_(averages, weights, 1 - decay)
         for average, buffer in zip(self.model.buffers(), model.buffers(), strict=True):
             average.copy_(buffer)

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_
+from torch.optim import Adam, Optimizer
 
 from vsrkit.cache import cache_directory
 from vsrkit.data.augment import to_clip
@@ -27,7 +28,7 @@ from vsrkit.train.checkpoint import Progress, load_state, save_state, write_json
 from vsrkit.train.config import to_dict
 from vsrkit.train.ema import Ema
 from vsrkit.train.motion import Moving, moving_pairs
-from vsrkit.train.optimizers import Muon, Optimizer, inner_matrices, set_learning_rate
+from vsrkit.train.optimizers import Muon, inner_matrices, set_learning_rate
 from vsrkit.train.report import Report
 from vsrkit.train.schedules import learning_rate
 from vsrkit.train.start import warm_start
@@ -157,9 +158,7 @@ class FlowData:
 
     def _moving(self, step: int, batch: int) -> Moving:
         c = self.config
-        return moving_pairs(
-            self.stills, c.seed, step, batch=batch, size=c.size, reach=c.reach
-        )
+        return moving_pairs(self.stills, c.seed, step, batch=batch, size=c.size, reach=c.reach)
 
     @torch.no_grad()
     def score(self, model: nn.Module) -> tuple[float, float]:
@@ -180,7 +179,7 @@ def flow_optimizers(model: nn.Module) -> list[Optimizer]:
     inside = {id(p) for p in matrices}
     rest = [p for p in model.parameters() if id(p) not in inside]
     return [
-        torch.optim.Adam([{"params": rest, "scale": 1.0}], lr=0.0, betas=(0.9, 0.99)),
+        Adam([{"params": rest, "scale": 1.0}], lr=0.0, betas=(0.9, 0.99)),
         Muon([{"params": matrices, "scale": 1.0}], lr=0.0),
     ]
 

@@ -1,30 +1,43 @@
 """Training: `train(config)` reads top to bottom as what happens."""
 
 import logging
-import time
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import clip_grad_norm_
+from torch.optim import Optimizer
 
 from vsrkit.cache import cache_directory
 from vsrkit.data.clips import Clip, OnProgress, Unreadable, hold_out, open_clips
 from vsrkit.data.degrade import degradation_named
 from vsrkit.errors import VsrkitError
 from vsrkit.models import MODELS, build_model, load_model, save_model
-from vsrkit.precision import lay_out, resolve_precision
-from vsrkit.train.batches import Batches, Share, prefetched
+from vsrkit.precision import Precision, lay_out, resolve_precision
+from vsrkit.train.batches import Batch, Batches, Share, prefetched
 from vsrkit.train.checkpoint import Progress, load_state, save_state, write_json
+from vsrkit.train.clock import Clock
 from vsrkit.train.config import ConfigError, TrainConfig, to_dict
 from vsrkit.train.ema import Ema
 from vsrkit.train.losses import charbonnier
 from vsrkit.train.optimizers import make_optimizers, set_learning_rate
+from vsrkit.train.processes import (
+    Processes,
+    Stop,
+    StoppedError,
+    joined_processes,
+    own_device,
+    stop_by_signal,
+)
+from vsrkit.train.recompute import recompute_activations
 from vsrkit.train.report import Report
 from vsrkit.train.schedules import learning_rate
 from vsrkit.train.start import warm_start
-from vsrkit.train.validate import held_pieces, score
+from vsrkit.train.validate import Held, held_pieces, score
 
 log = logging.getLogger("vsrkit")
 
@@ -37,28 +50,168 @@ def train(
     config: TrainConfig, *, resume: bool = False, on_progress: OnProgress | None = None
 ) -> Progress:
     """Train a model as `config` says; its files go to `config.run_dir` (see `checkpoint`)."""
-    run_dir = Path(config.run_dir)
-    shares, held = open_data(config, on_progress)
+    with joined_processes(config.device) as processes, stop_by_signal() as stop:
+        shares, held = open_data(config, on_progress)
+        run = start_run(config, processes, resume=resume)
+        pieces = held_pieces(held, shares[0].degradation, config.validation_frames)
+        clips = sum(len(share.clips) for share in shares)
+        log.info("%s in %s, %d clips, %d held out", config.model, run.precision, clips, len(held))
+        try:
+            return run_steps(run, batches_of(config, shares, processes), pieces, stop)
+        except (RuntimeError, torch.distributed.DistBackendError) as error:
+            if processes.count == 1:
+                raise
+            save_run(run)  # the step that failed had not begun to change the weights
+            raise StoppedError(
+                f"another process was lost at step {run.progress.step} ({_first_line(error)}); "
+                "the state is saved: go on with --resume"
+            ) from error
+
+
+@dataclass(slots=True)
+class Run:
+    """A model in training, and what belongs to it."""
+
+    config: TrainConfig
+    processes: Processes
+    device: str
+    precision: Precision
+    model: nn.Module
+    shared: nn.Module  # the same, with gradients averaged over all processes
+    ema: Ema
+    optimizers: list[Optimizer]
+    progress: Progress
+    report: Report
+
+    @property
+    def directory(self) -> Path:
+        """Where its files go."""
+        return Path(self.config.run_dir)
+
+
+def start_run(config: TrainConfig, processes: Processes, *, resume: bool) -> Run:
+    """Build everything, and put it back as it was if the run is to be resumed."""
+    run_dir, device = Path(config.run_dir), own_device(config.device)
+    state = run_dir / "state.safetensors"
+    if state.exists() and not resume:
+        raise ConfigError(f"{run_dir} holds a run already; use --resume or another run_dir")
     torch.manual_seed(config.seed)
-    model = starting_model(config)
-    precision = resolve_precision(config.precision, model, config.device)
-    lay_out(model.to(config.device), precision)
+    model = starting_model(config).to(device)
+    precision = resolve_precision(config.precision, model, device)
+    lay_out(model, precision)
+    ema = Ema(model, config.ema_decay)
     optimizers = make_optimizers(
         model,
         name=config.optimizer,
         betas=config.betas,
         flow_scale=config.flow_learning_rate_scale,
     )
-    ema = Ema(model, config.ema_decay)
-    progress = Progress()
-    if resume:
-        progress = load_state(run_dir / "state.safetensors", model, ema.model, optimizers)
-    elif (run_dir / "state.safetensors").exists():
-        raise ConfigError(f"{run_dir} holds a run already; go on with --resume or name another run_dir")
-    write_json(run_dir / "config.json", to_dict(config))
-    report = Report(run_dir, tensorboard=config.tensorboard)
-    pieces = held_pieces(held, shares[0].degradation, config.validation_frames)
-    batches = Batches(
+    progress = load_state(state, model, ema.model, optimizers) if resume else Progress()
+    if config.activation_checkpointing:
+        recompute_activations(model)
+    if processes.is_first:
+        write_json(run_dir / "config.json", to_dict(config))
+    report = Report(run_dir if processes.is_first else None, tensorboard=config.tensorboard)
+    shared = processes.shared(model)
+    return Run(
+        config, processes, device, precision, model, shared, ema, optimizers, progress, report
+    )
+
+
+def run_steps(run: Run, batches: Batches, pieces: Sequence[Held], stop: Stop) -> Progress:
+    """The loop."""
+    config, progress, report = run.config, run.progress, run.report
+    clock = Clock()
+    losses: list[Tensor] = []
+    todo = range(progress.step, config.steps)
+    for step, parts in zip(
+        todo, prefetched(batches.step, todo, workers=config.workers), strict=True
+    ):
+        clock.start("work")
+        rate = learning_rate(config, step)
+        set_learning_rate(run.optimizers, rate, flow_frozen=step < config.flow_frozen_steps)
+        torch.manual_seed(config.seed + step)  # should a model draw numbers: the same on resume
+        losses.append(compute_gradients(run, parts))
+        if config.clip_gradients:
+            clip_grad_norm_(run.model.parameters(), config.clip_gradients)
+        for optimizer in run.optimizers:
+            optimizer.step()
+        clock.start("rest")
+        run.ema.update(run.model, step)
+        progress.step = done = step + 1
+        last = done == config.steps or bool(stop.reason)
+
+        if done % config.log_every == 0 or last:
+            mean = check_finite(losses, done, run.directory)
+            losses.clear()
+            seconds, outside = clock.lap()
+            report.scalars(done, loss=mean, learning_rate=rate, seconds=seconds, outside=outside)
+        if (
+            pieces
+            and run.processes.is_first
+            and (done % config.validate_every == 0 or done == config.steps)
+        ):
+            clock.start("validation")
+            validate(run, pieces)
+            clock.start("rest")
+        if done % config.save_every == 0 or last:
+            check_finite(losses, done, run.directory)
+            save_run(run)
+        if stop.reason:
+            raise StoppedError(f"stopped by {stop.reason} after step {done}; go on with --resume")
+        clock.start("data")
+    report.close()
+    log.info("%s", summary(progress, run.directory))
+    return progress
+
+
+def compute_gradients(run: Run, parts: Sequence[Batch]) -> Tensor:
+    """Gradients of the mean loss over the parts of a step (and over all processes); the loss."""
+    run.model.zero_grad(set_to_none=True)
+    total = torch.zeros((), device=run.device)
+    for number, (lr, hr) in enumerate(parts, start=1):
+        lr, hr = lr.to(run.device), hr.to(run.device)
+        last = number == len(parts)
+        with _not_yet_averaged(run.shared, wait=not last):
+            with torch.autocast(lr.device.type, torch.bfloat16, run.precision.dtype == "bfloat16"):
+                sr = run.shared(lr)
+            loss = charbonnier(sr, wanted(hr, sr), reduction=run.config.loss_reduction)
+            (loss / len(parts)).backward()
+        total += loss.detach() / len(parts)
+    return total
+
+
+def _not_yet_averaged(model: nn.Module, *, wait: bool) -> AbstractContextManager[None]:
+    """Inside, gradients only add up here: processes need to talk once a step, not once a part."""
+    if wait and isinstance(model, DistributedDataParallel):
+        return model.no_sync()
+    return nullcontext()
+
+
+def validate(run: Run, pieces: Sequence[Held]) -> None:
+    """Score the average, keep it if it is the best so far; the other processes wait."""
+    if not run.processes.is_first:
+        return
+    progress, done = run.progress, run.progress.step
+    psnr, frame = score(run.ema.model, pieces, run.precision, run.device)
+    run.report.scalars(done, psnr_y=psnr)
+    run.report.picture(done, pieces[0].name, frame)
+    if psnr > progress.best:
+        progress.best, progress.best_step = psnr, done
+        save_model(run.directory / "best.safetensors", run.ema.model, step=done, psnr_y=psnr)
+
+
+def save_run(run: Run) -> None:
+    """Write the state and the model, if this is the process that writes."""
+    if run.processes.is_first:
+        state = run.directory / "state.safetensors"
+        save_state(state, run.model, run.ema.model, run.optimizers, run.progress)
+        save_model(run.directory / "last.safetensors", run.ema.model, step=run.progress.step)
+
+
+def batches_of(config: TrainConfig, shares: Sequence[Share], processes: Processes) -> Batches:
+    """What the config says of batches, for this process."""
+    return Batches(
         shares=shares,
         seed=config.seed,
         batch_size=config.batch_size,
@@ -67,55 +220,9 @@ def train(
         crop=config.crop,
         flips=config.flips,
         reversal=config.reversal,
+        rank=processes.rank,
+        processes=processes.count,
     )
-    log.info("%s in %s, %d clips, %d held out", config.model, precision, _count(shares), len(held))
-
-    clock = Clock()
-    losses: list[Tensor] = []
-    todo = range(progress.step, config.steps)
-    for step, parts in zip(todo, prefetched(batches.step, todo, workers=config.workers), strict=True):
-        clock.start("work")
-        rate = learning_rate(config, step)
-        set_learning_rate(optimizers, rate, flow_frozen=step < config.flow_frozen_steps)
-        torch.manual_seed(config.seed + step)  # should a model draw numbers: the same on resume
-        for optimizer in optimizers:
-            optimizer.zero_grad(set_to_none=True)
-        for lr, hr in parts:
-            lr, hr = lr.to(config.device), hr.to(config.device)
-            with torch.autocast(lr.device.type, torch.bfloat16, precision.dtype == "bfloat16"):
-                sr = model(lr)
-            loss = charbonnier(sr, wanted(hr, sr), reduction=config.loss_reduction)
-            (loss / config.accumulate).backward()
-            losses.append(loss.detach())
-        if config.clip_gradients:
-            clip_grad_norm_(model.parameters(), config.clip_gradients)
-        for optimizer in optimizers:
-            optimizer.step()
-        clock.start("rest")
-        ema.update(model, step)
-        progress.step = done = step + 1
-
-        if done % config.log_every == 0 or done == config.steps:
-            mean = check_finite(losses, done, run_dir)
-            losses.clear()
-            seconds, outside = clock.lap(config.log_every)
-            report.scalars(done, loss=mean, learning_rate=rate, seconds=seconds, outside=outside)
-        if pieces and (done % config.validate_every == 0 or done == config.steps):
-            clock.start("validation")
-            psnr = score(ema.model, pieces, precision, config.device)
-            report.scalars(done, psnr_y=psnr)
-            if psnr > progress.best:
-                progress.best, progress.best_step = psnr, done
-                save_model(run_dir / "best.safetensors", ema.model, step=done, psnr_y=psnr)
-        if done % config.save_every == 0 or done == config.steps:
-            clock.start("rest")
-            check_finite(losses, done, run_dir)
-            save_state(run_dir / "state.safetensors", model, ema.model, optimizers, progress)
-            save_model(run_dir / "last.safetensors", ema.model, step=done)
-        clock.start("data")
-    report.close()
-    log.info("%s", summary(progress, run_dir))
-    return progress
 
 
 def open_data(
@@ -176,31 +283,11 @@ def check_finite(losses: Sequence[Tensor], step: int, run_dir: Path) -> float:
 
 def summary(progress: Progress, run_dir: Path) -> str:
     """The last line of a run."""
-    best = f", best {progress.best:.3f} dB at step {progress.best_step}" if progress.best_step else ""
+    best = (
+        f", best {progress.best:.3f} dB at step {progress.best_step}" if progress.best_step else ""
+    )
     return f"{progress.step} steps done{best}; weights in {run_dir}"
 
 
-def _count(shares: Sequence[Share]) -> int:
-    return sum(len(share.clips) for share in shares)
-
-
-class Clock:
-    """Seconds spent on each kind of work since the last lap."""
-
-    def __init__(self) -> None:
-        self._seconds: dict[str, float] = {}
-        self._kind, self._since = "data", time.perf_counter()
-
-    def start(self, kind: str) -> None:
-        """What follows is of this kind."""
-        now = time.perf_counter()
-        self._seconds[self._kind] = self._seconds.get(self._kind, 0.0) + now - self._since
-        self._kind, self._since = kind, now
-
-    def lap(self, steps: int) -> tuple[float, float]:
-        """Seconds per step, and the share of them outside of forward, backward and optimiser."""
-        self.start(self._kind)
-        work = self._seconds.get("work", 0.0)
-        rest = self._seconds.get("data", 0.0) + self._seconds.get("rest", 0.0)
-        self._seconds.clear()
-        return (work + rest) / steps, rest / (work + rest)
+def _first_line(error: BaseException) -> str:
+    return str(error).splitlines()[0][:120] if str(error) else type(error).__name__

@@ -33,7 +33,13 @@ class Moving:
 
 
 def moving_pairs(
-    stills: Sequence[NDArray[np.uint8]], seed: int, step: int, *, batch: int, size: int, reach: float
+    stills: Sequence[NDArray[np.uint8]],
+    seed: int,
+    step: int,
+    *,
+    batch: int,
+    size: int,
+    reach: float,
 ) -> Moving:
     """The batch of a step; `reach` is the largest motion in LR pixels, small ones are commoner."""
     pairs = [
@@ -72,7 +78,7 @@ def _enlarged(x: Tensor) -> Tensor:
 
 def _texture(stills: Sequence[NDArray[np.uint8]], rng: np.random.Generator, side: int) -> Tensor:
     """A crop of some still, turned at random: (1, 3, side, side)."""
-    still = stills[rng.integers(len(stills))]
+    still = stills[int(rng.integers(len(stills)))]
     row, column = (int(rng.integers(0, max(1, n - side + 1))) for n in still.shape[:2])
     crop = to_clip(still[None, row : row + side, column : column + side])
     crop = F.pad(crop, (0, side - crop.shape[-1], 0, side - crop.shape[-2]), mode="replicate")

@@ -78,7 +78,9 @@ def make_optimizers(
     model: nn.Module, *, name: str, betas: tuple[float, float], flow_scale: float
 ) -> list[Optimizer]:
     """The optimisers of a model. Each group's `scale` multiplies the learning rate of the run."""
-    flow = {id(p) for m in model.modules() if isinstance(m, (SPyNet, LightFlow)) for p in m.parameters()}
+    flow = {
+        id(p) for m in model.modules() if isinstance(m, (SPyNet, LightFlow)) for p in m.parameters()
+    }
     matrices = {id(p) for p in inner_matrices(model)} - flow if name == "muon" else set()
     parameters = [p for p in model.parameters() if p.requires_grad]
     adam = [
@@ -92,7 +94,7 @@ def make_optimizers(
     return optimizers
 
 
-def inner_matrices(model: nn.Module) -> list[nn.Parameter]:
+def inner_matrices(model: nn.Module) -> list[Tensor]:
     """The weights between features and features: what Muon is for.
 
     Left out are the layers that touch pixels: those with a number of channels that is not a

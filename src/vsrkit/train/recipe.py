@@ -44,7 +44,9 @@ def _from_toml(path: Path) -> TrainConfig | FlowConfig:
         raise ConfigError(f"{path}: {error}") from error
     kind = values.pop("kind", "model")
     try:
-        return from_dict(FlowConfig if kind == "flow" else TrainConfig, values)
+        if kind == "flow":
+            return from_dict(FlowConfig, values)
+        return from_dict(TrainConfig, values)
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from error
 

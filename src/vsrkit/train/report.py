@@ -25,8 +25,14 @@ class Report:
         """Numbers at a step."""
         if self._lines is None:
             return
-        with self._lines.open("a", encoding="utf-8") as file:
-            file.write(json.dumps({"step": step, **values}) + "\n")
+        try:
+            with self._lines.open("a", encoding="utf-8") as file:
+                file.write(json.dumps({"step": step, **values}) + "\n")
+        except OSError as error:
+            raise VsrkitError(
+                f"cannot write {self._lines} ({error}); the last state is whole: "
+                "free some space and go on with --resume"
+            ) from error
         log.info("step %d  %s", step, "  ".join(f"{k} {v:.5g}" for k, v in values.items()))
         if self._board:
             for name, value in values.items():
@@ -50,4 +56,4 @@ def _summary_writer(run_dir: Path) -> Any:
         raise VsrkitError(
             'tensorboard is not installed; pip install "vsrkit[train]" or set tensorboard=false'
         ) from error
-    return SummaryWriter(run_dir)  # type: ignore[no-untyped-call]
+    return SummaryWriter(run_dir)

@@ -33,16 +33,23 @@ def held_pieces(clips: Sequence[Clip], degradation: Degradation, frames: int) ->
     return pieces
 
 
-def score(model: nn.Module, pieces: Sequence[Held], precision: Precision, device: str) -> float:
-    """Mean PSNR on Y in dB over the pieces; the two frames at either end are not scored."""
+def score(
+    model: nn.Module, pieces: Sequence[Held], precision: Precision, device: str
+) -> tuple[float, Tensor]:
+    """Mean PSNR on Y in dB over the pieces, and a frame of the first one (3, sH, sW) to look at.
+
+    The two frames at either end of a piece are not scored.
+    """
     engine = Engine(model, precision, device, tile=None)
-    scores = []
-    for piece in pieces:
+    scores, shown = [], torch.zeros(0)
+    for number, piece in enumerate(pieces):
         ends = 2 if len(piece.hr) > 4 else 0
         frames = list(upscale_frames(piece.lr, engine))
         sr = torch.stack(frames[ends : len(frames) - ends])
         scores.append(psnr_y(sr, piece.hr[ends : len(frames) - ends]))
-    return sum(scores) / len(scores)
+        if number == 0:
+            shown = sr[len(sr) // 2]
+    return sum(scores) / len(scores), shown
 
 
 def psnr_y(sr: Tensor, hr: Tensor) -> float:

@@ -1,0 +1,90 @@
+"""A moving picture small enough to train on in a test, and a model small enough to be trained."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+import torch
+
+from vsrkit.models import save_model
+from vsrkit.models.vsrt_small import SmallConfig, VSRTSmall
+from vsrkit.train.config import Source, TrainConfig
+
+
+def moving_picture(frames: int, side: int, seed: int = 0) -> np.ndarray:
+    """Soft blobs that drift: (T, H, W, 3) uint8."""
+    rng = np.random.default_rng(seed)
+    y, x = np.mgrid[:side, :side] / side
+    clip = np.full((frames, side, side, 3), 0.5)
+    for _ in range(8):
+        (cy, cx), (vy, vx) = rng.random(2), rng.normal(0, 0.01, 2)
+        colour, width = rng.normal(0, 0.4, 3), rng.uniform(0.02, 0.1)
+        for t in range(frames):
+            distance = (y - cy - vy * t) ** 2 + (x - cx - vx * t) ** 2
+            clip[t] += np.exp(-distance / width**2)[..., None] * colour
+    return (clip.clip(0, 1) * 255).round().astype(np.uint8)
+
+
+def write_video(path: Path, frames: np.ndarray) -> None:
+    """Lossless, RGB."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with av.open(path, "w") as container:
+        stream = container.add_stream("ffv1", rate=25, options={"slicecrc": "0"})
+        stream.height, stream.width = frames.shape[1:3]
+        stream.pix_fmt = "bgr0"
+        for frame in frames:
+            picture = av.VideoFrame.from_ndarray(frame, format="rgb24").reformat(format="bgr0")
+            container.mux(stream.encode(picture))
+        container.mux(stream.encode())
+
+
+@pytest.fixture(scope="session")
+def videos(tmp_path_factory) -> Path:
+    """A folder of three short videos."""
+    folder = tmp_path_factory.mktemp("videos")
+    for number, name in enumerate(("boat", "hill1", "hill2")):
+        write_video(folder / f"{name}.mkv", moving_picture(8, 96, seed=number))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tmp_path_factory) -> Path:
+    """A weight file of a very small preset."""
+    torch.manual_seed(0)
+    model = VSRTSmall(SmallConfig(channels=16, tower_blocks=1, head_blocks=1, attention=False))
+    path = tmp_path_factory.mktemp("model") / "tiny.safetensors"
+    save_model(path, model)
+    return path
+
+
+@pytest.fixture
+def config(videos: Path, tiny_model: Path, tmp_path: Path) -> Callable[..., TrainConfig]:
+    """Makes a config of a run of a few steps."""
+
+    def make(**changes: object) -> TrainConfig:
+        values = {
+            "run_dir": str(tmp_path / "run"),
+            "data": (Source(path=str(videos)),),
+            "model": str(tiny_model),
+            "cache_dir": str(tmp_path / "cache"),
+            "validation": ("boat",),
+            "steps": 6,
+            "batch_size": 2,
+            "frames": 3,
+            "crop": 16,
+            "optimizer": "muon",
+            "learning_rate": 1e-3,
+            "clip_gradients": 0.5,
+            "ema_decay": 0.9,
+            "precision": "float32",
+            "log_every": 1,
+            "validate_every": 100,
+            "validation_frames": 3,
+            "save_every": 2,
+            "workers": 0,
+        }
+        return TrainConfig(**(values | changes))
+
+    return make

@@ -1,0 +1,96 @@
+import pytest
+import torch
+from torch import nn
+
+from vsrkit.models.flow import LightFlow
+from vsrkit.train.optimizers import Muon, inner_matrices, make_optimizers, orthogonal
+
+
+def test_orthogonal_brings_all_singular_values_near_one():
+    torch.manual_seed(0)
+    for shape in ((3, 64, 576), (2, 96, 32)):
+        values = torch.linalg.svdvals(orthogonal(torch.randn(shape)))
+        assert values.min() > 0.6
+        assert values.max() < 1.3
+
+
+def test_muon_is_pytorchs_on_matrices():
+    torch.manual_seed(0)
+    start = torch.randn(32, 48)
+    ours, theirs = (nn.Parameter(start.clone()) for _ in range(2))
+    optimizers = (
+        Muon([ours], lr=0.02),
+        torch.optim.Muon(
+            [theirs], lr=0.02, weight_decay=0.0, adjust_lr_fn="match_rms_adamw", momentum=0.95
+        ),
+    )
+    for _ in range(3):
+        gradient = torch.randn(32, 48)
+        for parameter, optimizer in zip((ours, theirs), optimizers, strict=True):
+            parameter.grad = gradient.clone()
+            optimizer.step()
+    moved = (ours - start).norm()
+    # PyTorch's iteration runs in bfloat16, which has three digits
+    assert (ours - theirs).norm() < 0.03 * moved
+
+
+def test_muon_does_not_depend_on_the_memory_layout():
+    torch.manual_seed(0)
+    start, gradient = torch.randn(2, 16, 32, 3, 3)
+    moved = []
+    for layout in (torch.contiguous_format, torch.channels_last):
+        weight = nn.Parameter(start.clone(memory_format=layout))
+        weight.grad = gradient.contiguous(memory_format=layout)
+        optimizer = Muon([weight], lr=0.1)
+        optimizer.step()
+        optimizer.step()
+        assert weight.is_contiguous(memory_format=layout)
+        moved.append(weight.detach().contiguous())
+    assert torch.equal(*moved)
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.flow = LightFlow(16, 1)
+        self.first = nn.Conv2d(19, 16, 3)
+        self.inner = nn.Conv2d(16, 32, 3)
+        self.last = nn.Conv2d(32, 48, 3)
+
+
+def test_each_weight_has_one_optimiser():
+    net = Net()
+    adam, muon = make_optimizers(net, name="muon", betas=(0.9, 0.99), flow_scale=0.25)
+    assert muon.param_groups[0]["params"] == [net.inner.weight]
+    taken = [p for o in (adam, muon) for g in o.param_groups for p in g["params"]]
+    assert {id(p) for p in taken} == {id(p) for p in net.parameters()}
+    assert len(taken) == len(list(net.parameters()))
+    flow = next(g for g in adam.param_groups if g.get("flow"))
+    assert len(flow["params"]) == len(list(net.flow.parameters()))
+    assert flow["scale"] == 0.25
+
+
+def test_layers_that_touch_pixels_are_not_inner():
+    net = Net()
+    assert [w is net.inner.weight for w in inner_matrices(net)][-1]
+    assert all(w is not net.last.weight for w in inner_matrices(net))
+    assert all(w is not net.first.weight for w in inner_matrices(net))
+
+
+@pytest.mark.parametrize("name", ["adam", "muon"])
+def test_a_step_lowers_a_loss(name):
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Conv2d(3, 16, 1), nn.Conv2d(16, 16, 1), nn.Conv2d(16, 3, 1))
+    x = torch.rand(2, 3, 8, 8)
+    optimizers = make_optimizers(net, name=name, betas=(0.9, 0.99), flow_scale=1.0)
+    losses = []
+    for _ in range(10):
+        loss = (net(x) - x).square().mean()
+        losses.append(loss.item())
+        for optimizer in optimizers:
+            optimizer.param_groups[0]["lr"] = 5e-3
+            optimizer.zero_grad()
+        loss.backward()
+        for optimizer in optimizers:
+            optimizer.step()
+    assert losses[-1] < 0.8 * losses[0]
