@@ -122,6 +122,12 @@ def run_pasted(run: Callable[[Tensor], Tensor], clip: Tensor, *, size: int, scal
 
 
 def _grid(height: int, width: int, size: int, overlap: int) -> Iterator[tuple[Span, Span]]:
-    for rows in plan_spans(height, min(size, height), overlap):
-        for columns in plan_spans(width, min(size, width), overlap):
+    for rows in _spans_within(height, size, overlap):
+        for columns in _spans_within(width, size, overlap):
             yield rows, columns
+
+
+def _spans_within(length: int, size: int, overlap: int) -> list[Span]:
+    """Spans for an axis that may be shorter than a tile, sharing as much as a tile can."""
+    size = min(size, length)
+    return plan_spans(length, size, min(overlap, size // 2))

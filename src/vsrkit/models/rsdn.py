@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vsrkit.models.blocks import conv3x3, upsample_bilinear
+from vsrkit.models.blocks import conv3x3, resize, upsample_bilinear
 from vsrkit.models.spec import Carried, Spec
 from vsrkit.models.weights import count_matching
 
@@ -110,7 +110,8 @@ class ExchangeBlock(nn.Module):
 
 def split_structure(frame: Tensor) -> tuple[Tensor, Tensor]:
     """Structure (half the size and back) and detail (the rest): (B, 3, H, W) twice."""
-    small = F.interpolate(frame, scale_factor=0.5, mode="bilinear", align_corners=False)
+    h, w = frame.shape[-2:]
+    small = resize(frame, (h // 2, w // 2))
     structure = upsample_bilinear(small, 2)
     return structure, frame - structure
 
