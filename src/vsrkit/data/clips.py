@@ -9,8 +9,9 @@ import logging
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatch
+from itertools import pairwise
 from pathlib import Path
 from typing import TypeAlias
 
@@ -99,18 +100,24 @@ def open_clips(
 
 
 def open_clip(source: Path, cache: Path, unreadable: Unreadable, max_frames: int) -> list[Clip]:
-    """The clip of one video or frame folder; empty if nothing in it can be read."""
+    """The shots of one video or frame folder; none if nothing in it can be read."""
     pixels = cache / f"{_fingerprint(source, max_frames)}.rgb"
     about = pixels.with_suffix(".json")
     if not about.exists():
         _decode(source, pixels, about, unreadable, max_frames)
-    shape = tuple(json.loads(about.read_text(encoding="utf-8"))["shape"])
-    if shape[0] == 0:
+    content = json.loads(about.read_text(encoding="utf-8"))
+    total, height, width, _ = content["shape"]
+    if total == 0:
         return []
-    if not pixels.is_file() or pixels.stat().st_size != math.prod(shape):
+    if not pixels.is_file() or pixels.stat().st_size != math.prod(content["shape"]):
         about.unlink(missing_ok=True)
         raise DataError(f"the cached frames of {source} in {cache} are damaged; run again")
-    return [Clip(source.stem, pixels, shape)]
+    bounds = list(pairwise([0, *content["cuts"], total]))
+    names = [source.stem if len(bounds) == 1 else f"{source.stem}#{i}" for i in range(len(bounds))]
+    return [
+        Clip(name, pixels, (end - start, height, width, 3), start)
+        for name, (start, end) in zip(names, bounds, strict=True)
+    ]
 
 
 def _decode(
@@ -119,6 +126,7 @@ def _decode(
     """Write the frames one after the other, and last of all their shape: without it, no clip."""
     part = pixels.with_suffix(".part")
     shape = (0, 0, 0, 3)
+    thumbnails = []
     try:
         pixels.parent.mkdir(parents=True, exist_ok=True)
         with part.open("wb") as file:
@@ -127,17 +135,30 @@ def _decode(
                     unreadable.skip(name, f"its shape is {frame.shape[:2]}, not {shape[1:3]}")
                     continue
                 file.write(frame.tobytes())
+                thumbnails.append(frame[4::8, 4::8].mean(-1))
                 shape = (shape[0] + 1, *frame.shape)
                 if shape[0] == max_frames:
                     break
         part.replace(pixels)
-        about.write_text(json.dumps({"source": str(source), "shape": shape}), encoding="utf-8")
+        content = {"source": str(source), "shape": shape, "cuts": find_cuts(thumbnails)}
+        about.write_text(json.dumps(content), encoding="utf-8")
     except OSError as error:
         part.unlink(missing_ok=True)
         raise DataError(
             f"cannot keep the frames of {source} in {pixels.parent} ({error}); "
             "free some space or name another cache_dir"
         ) from error
+
+
+def find_cuts(thumbnails: Sequence[NDArray[np.floating]]) -> list[int]:
+    """Numbers of the frames that begin a shot: grey levels jump, and jump out of what is usual."""
+    jumps = [float(np.abs(b - a).mean()) for a, b in pairwise(thumbnails)]
+    cuts = []
+    for number, jump in enumerate(jumps):
+        around = jumps[max(0, number - 6) : number] + jumps[number + 1 : number + 7]
+        if jump > 15 and jump > 3 * float(np.median(around or [0.0])):
+            cuts.append(number + 1)
+    return cuts
 
 
 def read_pictures(source: Path, unreadable: Unreadable) -> Iterator[tuple[str, NDArray[np.uint8]]]:
@@ -188,19 +209,26 @@ def hold_out(
 ) -> tuple[list[Clip], list[Clip]]:
     """(training clips, held-out clips), by patterns of their names or else by a share of them.
 
-    By share, whole series are held out (names that agree up to their first digit), so that no
-    shot is scored that has a sister among those learnt from: every n-th series, by name.
+    By share, whole series are held out (videos whose names agree up to the first digit), so that
+    no shot is scored that has a sister among those learnt from. Is there one series only, shots
+    are held out; is there one shot only, its end.
     """
     if patterns:
-        held = [c for c in clips if any(fnmatch(c.name, p) for p in patterns)]
+        held = [c for c in clips if any(_matches(c, p) for p in patterns)]
         for pattern in patterns:
-            if not any(fnmatch(c.name, pattern) for c in clips):
+            if not any(_matches(c, pattern) for c in clips):
                 raise DataError(f"no clip matches {pattern!r}; there are {_some_names(clips)}")
+    elif share == 0:
+        return list(clips), []
+    elif len(clips) == 1:
+        return _split(clips[0], share)
     else:
-        every = round(1 / share) if share else len(clips) + 1
-        series = sorted({series_of(c.name) for c in clips})
-        chosen = set(series[every // 2 :: every])
-        held = [c for c in clips if series_of(c.name) in chosen]
+        several = len({series_of(c.name) for c in clips}) > 1
+        group = {c.name: series_of(c.name) if several else c.name for c in clips}
+        groups = sorted(set(group.values()))
+        every = min(round(1 / share), len(groups))
+        chosen = set(groups[every // 2 :: every])
+        held = [c for c in clips if group[c.name] in chosen]
     names = {c.name for c in held}
     rest = [c for c in clips if c.name not in names]
     if not rest:
@@ -208,8 +236,24 @@ def hold_out(
     return rest, held
 
 
+def _split(clip: Clip, share: float) -> tuple[list[Clip], list[Clip]]:
+    """The beginning of a clip, and its end."""
+    first = len(clip) - max(1, round(len(clip) * share))
+    if first < 1:
+        raise DataError(f"{clip.name} is a single frame: nothing can be held out for validation")
+    begin = replace(clip, shape=(first, *clip.shape[1:]))
+    end = replace(clip, shape=(len(clip) - first, *clip.shape[1:]), first=clip.first + first)
+    return [begin], [end]
+
+
+def _matches(clip: Clip, pattern: str) -> bool:
+    """By the shot's name, or by that of its video."""
+    return fnmatch(clip.name, pattern) or fnmatch(clip.name.split("#")[0], pattern)
+
+
 def series_of(name: str) -> str:
-    """The name up to its first digit; the whole name if it starts with one."""
+    """The video's name up to its first digit; the whole name if it starts with one."""
+    name = name.split("#")[0]
     letters = re.match(r"[^0-9]*", name)
     return letters[0] if letters and letters[0] else name
 

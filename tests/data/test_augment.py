@@ -1,0 +1,60 @@
+"""A training pair is what one would cut out of the degraded clip."""
+
+import numpy as np
+import pytest
+import torch
+from tests.train.conftest import moving_picture
+
+from vsrkit.data.augment import Placement, cut, place, to_clip, turn
+from vsrkit.data.degrade import BD, BI, degrade
+from vsrkit.errors import DataError
+
+PIXELS = moving_picture(4, 100)  # 25 LR pixels a side
+
+
+@pytest.mark.parametrize("how", [BI(4), BD(4), BD(4, "matlab12")], ids=str)
+@pytest.mark.parametrize(("row", "column"), [(0, 0), (3, 9), (9, 0), (9, 9), (5, 7)])
+def test_degrading_the_crop_equals_cropping_the_degraded(how, row, column):
+    lr, hr = cut(PIXELS, Placement(1, row, column), how, frames=2, crop=16)
+    whole = to_clip(PIXELS[1:3])
+    inside = (..., slice(row, row + 16), slice(column, column + 16))
+    assert torch.equal(lr, degrade(whole, how)[inside])
+    times = (..., slice(4 * row, 4 * row + 64), slice(4 * column, 4 * column + 64))
+    assert torch.equal(hr, whole[times])
+
+
+def test_turning_is_the_same_for_all_frames_and_both_sizes():
+    straight = Placement(0, 2, 3)
+    turned = Placement(0, 2, 3, flip_rows=True, transpose=True, reverse=True)
+    for plain, other in zip(
+        cut(PIXELS, straight, BI(4), frames=3, crop=16),
+        cut(PIXELS, turned, BI(4), frames=3, crop=16),
+        strict=True,
+    ):
+        assert torch.equal(other, plain.flip(0).flip(-2).mT)
+
+
+def test_every_turn_occurs_and_nothing_else_changes():
+    clip = torch.rand(2, 3, 4, 4)
+    rng = np.random.default_rng(0)
+    options = {"frames": 2, "crop": 4, "scale": 4, "flips": True, "reversal": True}
+    seen = {
+        tuple(turn(clip, place(rng, (2, 16, 16), **options)).flatten().tolist()) for _ in range(200)
+    }
+    assert len(seen) == 16  # eight of the square, two of time
+
+
+def test_without_turns_only_the_place_varies():
+    rng = np.random.default_rng(0)
+    options = {"frames": 2, "crop": 4, "scale": 4, "flips": False, "reversal": False}
+    places = [place(rng, (9, 40, 24), **options) for _ in range(300)]
+    assert {p.start for p in places} == set(range(8))
+    assert {p.row for p in places} == set(range(7))
+    assert {p.column for p in places} == set(range(3))
+    assert not any(p.flip_rows or p.flip_columns or p.transpose or p.reverse for p in places)
+
+
+def test_too_small_a_clip_is_named():
+    rng = np.random.default_rng(0)
+    with pytest.raises(DataError, match="4 frames of 100x100 is too small"):
+        place(rng, (4, 100, 100), frames=5, crop=16, scale=4, flips=True, reversal=True)

@@ -1,0 +1,140 @@
+"""Videos become clips: once, shot by shot, with whatever cannot be read named."""
+
+import logging
+
+import numpy as np
+import pytest
+import torch
+from tests.train.conftest import moving_picture, write_video
+
+from vsrkit.data import clips as clips_module
+from vsrkit.data.clips import Unreadable, find_clips, hold_out, open_clips, series_of
+from vsrkit.errors import DataError
+from vsrkit.video.images import write_image
+
+
+def picture(seed: int = 0):
+    return moving_picture(6, 32, seed)
+
+
+def write_frames(folder, frames):
+    folder.mkdir(parents=True)
+    for number, frame in enumerate(frames):
+        write_image(folder / f"{number:03}.png", torch.from_numpy(frame).permute(2, 0, 1) / 255)
+
+
+def test_a_video_is_decoded_exactly_and_only_once(tmp_path, monkeypatch):
+    frames = picture()
+    write_video(tmp_path / "in" / "a.mkv", frames)
+    [clip] = open_clips(tmp_path / "in", tmp_path / "cache")
+    assert np.array_equal(clip.frames, frames)
+    assert (clip.name, len(clip)) == ("a", 6)
+    monkeypatch.setattr(clips_module, "read_pictures", None)  # must not be needed again
+    [again] = open_clips(tmp_path / "in", tmp_path / "cache")
+    assert np.array_equal(again.frames, frames)
+
+
+def test_folders_of_frames_are_clips(tmp_path):
+    for seed, name in enumerate(("a", "b")):
+        write_frames(tmp_path / "set" / name, picture(seed))
+    found = open_clips(tmp_path / "set", tmp_path / "cache")
+    assert [c.name for c in found] == ["a", "b"]
+    assert np.array_equal(found[1].frames, picture(1))
+
+
+def test_a_changed_file_is_decoded_again(tmp_path):
+    write_video(tmp_path / "a.mkv", picture(0))
+    open_clips(tmp_path / "a.mkv", tmp_path / "cache")
+    write_video(tmp_path / "a.mkv", picture(1))
+    [clip] = open_clips(tmp_path / "a.mkv", tmp_path / "cache")
+    assert np.array_equal(clip.frames, picture(1))
+
+
+def test_a_cut_begins_a_new_clip(tmp_path):
+    dark, bright = picture(0) // 3, 255 - picture(1) // 3
+    write_video(tmp_path / "a.mkv", np.concatenate([dark, bright]))
+    found = open_clips(tmp_path / "a.mkv", tmp_path / "cache")
+    assert [c.name for c in found] == ["a#0", "a#1"]
+    assert np.array_equal(found[0].frames, dark)
+    assert np.array_equal(found[1].frames, bright)
+
+
+def test_unreadable_frames_are_named_and_skipped_up_to_a_limit(tmp_path, caplog):
+    write_frames(tmp_path / "a", picture())
+    for number in (1, 4):
+        (tmp_path / "a" / f"{number:03}.png").write_bytes(b"not a picture")
+    with caplog.at_level(logging.WARNING, "vsrkit"):
+        [clip] = open_clips(tmp_path / "a", tmp_path / "cache", unreadable=Unreadable(2))
+    assert len(clip) == 4
+    assert [("001.png" in m, "004.png" in m) for m in caplog.messages] == [
+        (True, False),
+        (False, True),
+    ]
+    with pytest.raises(DataError, match=r"more than 1 frames cannot be read.*004\.png"):
+        open_clips(tmp_path / "a", tmp_path / "other", unreadable=Unreadable(1))
+    assert not list((tmp_path / "other").glob("*.json"))
+
+
+def test_a_file_that_is_no_video_is_named(tmp_path):
+    (tmp_path / "a.mp4").write_bytes(b"no video at all")
+    with pytest.raises(DataError, match=r"a\.mp4"):
+        open_clips(tmp_path, tmp_path / "cache")
+
+
+def test_a_damaged_cache_is_noticed_and_mended_by_running_again(tmp_path):
+    write_video(tmp_path / "a.mkv", picture())
+    [clip] = open_clips(tmp_path / "a.mkv", tmp_path / "cache")
+    clip.path.write_bytes(b"")
+    with pytest.raises(DataError, match="are damaged; run again"):
+        open_clips(tmp_path / "a.mkv", tmp_path / "cache")
+    [clip] = open_clips(tmp_path / "a.mkv", tmp_path / "cache")
+    assert np.array_equal(clip.frames, picture())
+
+
+def test_a_full_disk_leaves_nothing_behind(tmp_path, monkeypatch):
+    write_video(tmp_path / "a.mkv", picture())
+
+    def full(source, unreadable):
+        yield "a", picture()[0]
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(clips_module, "read_pictures", full)
+    with pytest.raises(DataError, match="No space left.* free some space"):
+        open_clips(tmp_path / "a.mkv", tmp_path / "cache")
+    assert not list((tmp_path / "cache").iterdir())
+
+
+def test_wrong_places_are_named(tmp_path):
+    with pytest.raises(DataError, match="nowhere does not exist"):
+        find_clips(tmp_path / "nowhere")
+    with pytest.raises(DataError, match="holds no videos and no pictures"):
+        find_clips(tmp_path)
+
+
+def clips_named(*names):
+    return [clips_module.Clip(name, None, (20, 32, 32, 3)) for name in names]
+
+
+def test_series_stay_on_one_side():
+    clips = clips_named("land5_001", "land9_007", "car05", "sea1", "sea2", "boat")
+    rest, held = hold_out(clips, (), 0.34)
+    assert held
+    assert not {series_of(c.name) for c in rest} & {series_of(c.name) for c in held}
+    assert len(rest) + len(held) == 6
+
+
+def test_shots_of_one_video_and_the_end_of_one_shot_are_held_out():
+    rest, held = hold_out(clips_named("a#0", "a#1", "a#2"), (), 0.34)
+    assert [c.name for c in held] == ["a#1"]
+    [rest], [held] = hold_out(clips_named("a"), (), 0.25)
+    assert (len(rest), held.first, len(held)) == (15, 15, 5)
+
+
+def test_held_out_by_name():
+    clips = clips_named("a#0", "a#1", "b")
+    rest, held = hold_out(clips, ("a",), 0.0)
+    assert [c.name for c in held] == ["a#0", "a#1"]
+    with pytest.raises(DataError, match="no clip matches 'z'"):
+        hold_out(clips, ("z",), 0.0)
+    with pytest.raises(DataError, match="none is left"):
+        hold_out(clips, ("*",), 0.0)
