@@ -1,0 +1,114 @@
+"""Two processes learn what one with twice the batch learns; losing one loses no step."""
+
+import multiprocessing
+import os
+import socket
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+
+from vsrkit.train import loop
+from vsrkit.train.processes import Processes, StoppedError, joined_processes
+
+
+def gradients(config, processes):
+    """What one step of this process adds up to."""
+    shares, _ = loop.open_data(config, None)
+    run = loop.start_run(config, processes, resume=False)
+    run.shared.train()
+    loop.compute_gradients(run, loop.batches_of(config, shares, processes).step(5))
+    return {name: p.grad.contiguous() for name, p in run.model.named_parameters()}
+
+
+def work(rank, port, config, folder):
+    """One of two processes: gradients of a step, then a run that the second one leaves."""
+    os.environ |= {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
+    os.environ["MASTER_PORT"] = str(port)
+    torch.set_num_threads(1)
+    with joined_processes("cpu") as processes:
+        found = gradients(replace(config, run_dir=str(folder / f"gradients{rank}")), processes)
+    save_file(found, folder / f"{rank}.safetensors")
+    os.environ["MASTER_PORT"] = str(port + 1)
+    compute = loop.compute_gradients
+
+    def lost(run, parts):
+        if run.processes.rank == 1 and run.progress.step == 3:
+            os._exit(9)
+        return compute(run, parts)
+
+    loop.compute_gradients = lost
+    try:
+        loop.train(replace(config, run_dir=str(folder / "lost"), save_every=100))
+    except StoppedError as error:
+        (folder / "error").write_text(str(error))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("processes")
+
+
+@pytest.fixture(scope="module")
+def pair(folder, videos, tiny_model):
+    """The config that both processes were given, after they have ended."""
+    from vsrkit.train.config import Source, TrainConfig  # noqa: PLC0415
+
+    config = TrainConfig(
+        run_dir=str(folder / "run"),
+        data=(Source(path=str(videos)),),
+        model=str(tiny_model),
+        cache_dir=str(folder / "cache"),
+        validation=("boat",),
+        steps=8,
+        batch_size=1,
+        accumulate=2,
+        frames=3,
+        crop=16,
+        precision="float32",
+        validate_every=100,
+        validation_frames=3,
+        workers=0,
+    )
+    loop.open_data(config, None)  # decoded once, before two look for it
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    context = multiprocessing.get_context("spawn")
+    workers = [
+        context.Process(target=work, args=(rank, port, config, folder)) for rank in range(2)
+    ]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(120)
+    assert [w.exitcode for w in workers] == [0, 9]
+    return config
+
+
+def test_two_processes_have_the_gradients_of_the_double_batch(pair, folder):
+    alone = replace(pair, batch_size=2, run_dir=str(folder / "alone"))
+    expected = gradients(alone, Processes())
+    for rank in range(2):
+        found = load_file(folder / f"{rank}.safetensors")
+        assert found.keys() == expected.keys()
+        for name, value in expected.items():
+            # the same numbers, added up in another order
+            torch.testing.assert_close(found[name], value, rtol=0, atol=1e-5)
+
+
+def test_only_the_first_process_writes(pair, folder):
+    assert (folder / "gradients0").exists()
+    assert not (folder / "gradients1").exists()
+
+
+def test_a_lost_process_leaves_a_state_to_resume_from(pair, folder):
+    assert "go on with --resume" in (folder / "error").read_text()
+    state = Path(folder / "lost" / "state.safetensors")
+    with safe_open(state, framework="pt") as file:
+        assert file.metadata()["step"] == "3"
+    lost = replace(pair, run_dir=str(folder / "lost"), batch_size=2)
+    assert loop.train(lost, resume=True).step == 8
