@@ -105,7 +105,7 @@ def get_weights(
 
 @app.command()
 def train(
-    recipe: Annotated[Path, typer.Argument(help="A .py or .toml recipe.")],
+    recipe: Annotated[str, typer.Argument(help="A .py or .toml file; FILE.py:NAME calls NAME().")],
     overrides: Annotated[
         list[str] | None, typer.Option("--set", help="key=value, in place of the recipe's.")
     ] = None,
@@ -172,6 +172,55 @@ def evaluate(
     print_results(results, output_console())
     if json_file:
         write_json(json_file, results)
+
+
+@app.command()
+def compare(
+    models: Annotated[
+        list[str], typer.Option("--model", "-m", help="A name or a checkpoint file; repeatable.")
+    ],
+    data: Annotated[Path, typer.Option("--data", help="The folder that holds the set.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The picture, a PNG file.")],
+    page: Annotated[
+        Path | None, typer.Option("--html", help="Also write a page with a slider per clip.")
+    ] = None,
+    set_name: Annotated[str | None, typer.Option("--set", help="As for evaluate.")] = None,
+    protocol: Annotated[str | None, typer.Option(help="As for evaluate.")] = None,
+    clips: Annotated[
+        list[str] | None, typer.Option("--clip", help="Show this clip only; repeatable.")
+    ] = None,
+    frame: Annotated[
+        int | None, typer.Option(help="Number of the frame, from 0; else the middle one.")
+    ] = None,
+    crops: Annotated[
+        list[str] | None,
+        typer.Option("--crop", help="X,Y,W,H or CLIP:X,Y,W,H in HR pixels; repeatable."),
+    ] = None,
+    untrained: Annotated[
+        bool, typer.Option("--untrained", help="Show fresh weights, where no others are.")
+    ] = False,
+    device: Annotated[str, typer.Option(help="cpu, cuda, mps.")] = "cpu",
+) -> None:
+    """Show crops of frames by several models side by side, ground truth last."""
+    from vsrkit.evaluate.compare import compare_models
+    from vsrkit.evaluate.console import progress_bar
+    from vsrkit.evaluate.slider import write_comparison
+
+    with progress_bar() as on_progress:
+        views = compare_models(
+            models,
+            data,
+            set_name=set_name,
+            protocol=protocol,
+            clips=clips or [],
+            frame=frame,
+            crops=crops or [],
+            untrained=untrained,
+            device=device,
+            on_progress=on_progress,
+        )
+    for path in write_comparison(views, output, page):
+        typer.echo(path)
 
 
 @data_app.command("check")

@@ -99,7 +99,7 @@ def test_a_full_disk_leaves_nothing_behind(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(clips_module, "read_pictures", full)
-    with pytest.raises(DataError, match="No space left.* free some space"):
+    with pytest.raises(DataError, match=r"No space left.* free some space"):
         open_clips(tmp_path / "a.mkv", tmp_path / "cache")
     assert not list((tmp_path / "cache").iterdir())
 
@@ -124,7 +124,7 @@ def test_series_stay_on_one_side():
 
 
 def test_shots_of_one_video_and_the_end_of_one_shot_are_held_out():
-    rest, held = hold_out(clips_named("a#0", "a#1", "a#2"), (), 0.34)
+    _, held = hold_out(clips_named("a#0", "a#1", "a#2"), (), 0.34)
     assert [c.name for c in held] == ["a#1"]
     [rest], [held] = hold_out(clips_named("a"), (), 0.25)
     assert (len(rest), held.first, len(held)) == (15, 15, 5)
@@ -132,7 +132,7 @@ def test_shots_of_one_video_and_the_end_of_one_shot_are_held_out():
 
 def test_held_out_by_name():
     clips = clips_named("a#0", "a#1", "b")
-    rest, held = hold_out(clips, ("a",), 0.0)
+    _, held = hold_out(clips, ("a",), 0.0)
     assert [c.name for c in held] == ["a#0", "a#1"]
     with pytest.raises(DataError, match="no clip matches 'z'"):
         hold_out(clips, ("z",), 0.0)

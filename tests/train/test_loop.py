@@ -146,7 +146,7 @@ def test_a_full_disk_keeps_the_last_good_state(config, monkeypatch):
         save_file(tensors, path, metadata)
 
     monkeypatch.setattr(checkpoint, "save_file", full)
-    with pytest.raises(CheckpointError, match="No space left.*go on with --resume"):
+    with pytest.raises(CheckpointError, match=r"No space left.*go on with --resume"):
         train(c)
     assert not list(Path(c.run_dir).glob("*.part"))
     monkeypatch.undo()
@@ -167,7 +167,7 @@ def test_wrong_paths_are_named(config, tmp_path):
         train(config(data=(Source(path="nowhere"),)))
     with pytest.raises(ConfigError, match="no data"):
         train(config(data=()))
-    with pytest.raises(VsrkitError, match="gone.safetensors is not a file"):
+    with pytest.raises(VsrkitError, match=r"gone\.safetensors is not a file"):
         train(config(warm_start=("gone.safetensors",)))
     (tmp_path / "file").write_text("")
     with pytest.raises(CheckpointError, match="choose another run_dir"):
@@ -177,7 +177,7 @@ def test_wrong_paths_are_named(config, tmp_path):
 def test_clips_too_small_for_the_crop_are_refused_at_once(config):
     with pytest.raises(DataError, match="no clip has"):
         train(config(frames=20))
-    with pytest.raises(DataError, match="too small|no clip"):
+    with pytest.raises(DataError, match="no clip has"):
         train(config(crop=64))
 
 

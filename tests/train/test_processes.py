@@ -78,9 +78,7 @@ def pair(folder, videos, tiny_model):
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     context = multiprocessing.get_context("spawn")
-    workers = [
-        context.Process(target=work, args=(rank, port, config, folder)) for rank in range(2)
-    ]
+    workers = [context.Process(target=work, args=(rank, port, config, folder)) for rank in range(2)]
     for worker in workers:
         worker.start()
     for worker in workers:

@@ -7,7 +7,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vsrkit.data.degrade import Degradation, degrade
+from vsrkit.data.realistic import Degrader
 from vsrkit.errors import DataError
 
 MARGIN = 4  # LR pixels around a crop that degrading it needs: BI reaches 2, BD 2, an encoder more
@@ -51,7 +51,13 @@ def place(
 
 
 def cut(
-    pixels: NDArray[np.uint8], where: Placement, how: Degradation, *, frames: int, crop: int
+    pixels: NDArray[np.uint8],
+    where: Placement,
+    how: Degrader,
+    rng: np.random.Generator,
+    *,
+    frames: int,
+    crop: int,
 ) -> tuple[Tensor, Tensor]:
     """The (lr, hr) pair of a crop: (T, H, W, 3) uint8 -> (T, 3, h, w), (T, 3, sh, sw) in [0, 1].
 
@@ -64,7 +70,7 @@ def cut(
     bottom, right = min(h, where.row + crop + MARGIN), min(w, where.column + crop + MARGIN)
     time = slice(where.start, where.start + frames)
     around = to_clip(pixels[time, top * s : bottom * s, left * s : right * s])
-    lr = degrade(around, how)
+    lr = how(around, rng)
     y, x = where.row - top, where.column - left
     lr = lr[..., y : y + crop, x : x + crop]
     hr = around[..., y * s : (y + crop) * s, x * s : (x + crop) * s]

@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from vsrkit.data.augment import cut, place
 from vsrkit.data.clips import Clip
-from vsrkit.data.degrade import Degradation
+from vsrkit.data.realistic import Degrader
 from vsrkit.errors import DataError
 
 T = TypeVar("T")
@@ -25,7 +25,7 @@ class Share:
 
     clips: Sequence[Clip]
     weight: float
-    degradation: Degradation
+    degradation: Degrader
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +81,7 @@ class Batches:
             flips=self.flips,
             reversal=self.reversal,
         )
-        return cut(clip.frames, where, share.degradation, frames=self.frames, crop=self.crop)
+        return cut(clip.frames, where, share.degradation, rng, frames=self.frames, crop=self.crop)
 
     def _windows(self, share: Share) -> NDArray[np.int64]:
         """How many stretches of `frames` frames each clip has; all are equally likely."""

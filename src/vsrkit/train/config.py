@@ -22,7 +22,7 @@ class Source:
 
     path: str
     weight: float = 1.0  # how often it is drawn, relative to the other sources
-    degradation: str = "bi"  # bi, bd, bd-matlab12, crf0..crf51
+    degradation: str = "bi"  # bi, bd, bd-matlab12, crf25, crf15-35, realistic
     max_frames: int = 3000  # taken from each video: the cache holds them uncompressed
 
 
@@ -40,6 +40,7 @@ class TrainConfig:
     # Held-out clips: patterns of their names, else about this share of the clips, whole series.
     validation: tuple[str, ...] = ()
     validation_share: float = 0.1
+    validation_overlaps: bool = False  # learn from the held-out clips too: to see it overfit
     cache_dir: str = ""  # of decoded frames; empty: the system's cache directory
     unreadable_limit: int = 20  # frames that may be skipped before the run refuses the data
 

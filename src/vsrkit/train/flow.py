@@ -17,7 +17,7 @@ from torch.optim import Adam, Optimizer
 from vsrkit.cache import cache_directory
 from vsrkit.data.augment import to_clip
 from vsrkit.data.clips import OnProgress, hold_out, open_clips, read_picture
-from vsrkit.data.degrade import BI
+from vsrkit.data.realistic import Fixed
 from vsrkit.errors import DataError
 from vsrkit.models.flow import LightFlow, warp
 from vsrkit.models.weights import write_checkpoint
@@ -140,12 +140,12 @@ class FlowData:
             cache = Path(config.cache_dir or cache_directory() / "frames")
             clips = open_clips(Path(config.clips), cache, on_progress=on_progress)
             rest, held = hold_out(clips, config.validation, 0.1)
-            share = Share(clips=rest, weight=1.0, degradation=BI(4))
+            share = Share(clips=rest, weight=1.0, degradation=Fixed())
             self.real = Batches(
                 shares=[share], seed=config.seed, batch_size=config.real_batch_size, accumulate=1,
                 frames=2, crop=config.size, flips=True, reversal=True,
             )  # fmt: skip
-            pieces = held_pieces(held, BI(4), frames=5)
+            pieces = held_pieces(held, Fixed(), frames=5)
             self.held_pairs = [(p.lr[:-1], p.lr[1:]) for p in pieces]
 
     def batch(self, step: int) -> tuple[Moving, tuple[Tensor, Tensor] | None]:

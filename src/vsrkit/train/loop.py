@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 
 from vsrkit.cache import cache_directory
 from vsrkit.data.clips import Clip, OnProgress, Unreadable, hold_out, open_clips
-from vsrkit.data.degrade import degradation_named
+from vsrkit.data.realistic import degrader_named
 from vsrkit.errors import VsrkitError
 from vsrkit.models import MODELS, build_model, load_model, save_model
 from vsrkit.precision import Precision, lay_out, resolve_precision
@@ -242,8 +242,10 @@ def open_data(
             max_frames=source.max_frames,
             on_progress=on_progress,
         )
-        rest, out = hold_out(clips, config.validation, config.validation_share)
-        degradation = degradation_named(source.degradation)
+        rest, out = clips, clips
+        if not config.validation_overlaps:
+            rest, out = hold_out(clips, config.validation, config.validation_share)
+        degradation = degrader_named(source.degradation)
         shares.append(Share(clips=rest, weight=source.weight, degradation=degradation))
         held += out
     return shares, held

@@ -1,4 +1,4 @@
-"""Recipes: a Python file with `config()`, a TOML file, or the name of one that we ship."""
+"""Recipes: a Python file with functions that return a config, or a TOML file."""
 
 import importlib.util
 import tomllib
@@ -12,28 +12,33 @@ from vsrkit.train.loop import train
 
 
 def run_recipe(
-    recipe: str | Path,
+    recipe: str,
     overrides: list[str],
     *,
     resume: bool = False,
     on_progress: OnProgress | None = None,
 ) -> None:
     """Train what a recipe describes, with `key=value` overrides put in."""
-    config = with_overrides(load_recipe(Path(recipe)), overrides)
+    config = with_overrides(load_recipe(recipe), overrides)
     if isinstance(config, FlowConfig):
         train_flow(config, resume=resume, on_progress=on_progress)
     else:
         train(config, resume=resume, on_progress=on_progress)
 
 
-def load_recipe(path: Path) -> TrainConfig | FlowConfig:
-    """The config of a recipe file; a TOML file trains flow if it says `kind = "flow"`."""
+def load_recipe(recipe: str) -> TrainConfig | FlowConfig:
+    """The config of a recipe file; "FILE.py:paper" is what `paper()` returns, not `config()`.
+
+    A TOML file trains flow if it says `kind = "flow"`.
+    """
+    file, _, function = recipe.partition(".py:")
+    path = Path(f"{file}.py" if function else recipe)
     if not path.is_file():
         raise ConfigError(f"{path} does not exist; a recipe is a .py or a .toml file")
     if path.suffix == ".toml":
         return _from_toml(path)
     if path.suffix == ".py":
-        return _from_python(path)
+        return _from_python(path, function or "config")
     raise ConfigError(f"{path} is no recipe: expected a .py or a .toml file")
 
 
@@ -51,13 +56,13 @@ def _from_toml(path: Path) -> TrainConfig | FlowConfig:
         raise ConfigError(f"{path}: {error}") from error
 
 
-def _from_python(path: Path) -> TrainConfig | FlowConfig:
+def _from_python(path: Path, function: str) -> TrainConfig | FlowConfig:
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    config = module.config() if hasattr(module, "config") else None
+    config = getattr(module, function)() if hasattr(module, function) else None
     if not isinstance(config, (TrainConfig, FlowConfig)):
-        raise ConfigError(f"{path} needs a function config() that returns a TrainConfig")
+        raise ConfigError(f"{path} needs a function {function}() that returns a TrainConfig")
     return config

@@ -3,12 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from vsrkit.data.augment import to_clip
 from vsrkit.data.clips import Clip
-from vsrkit.data.degrade import Degradation, degrade, mod_crop
+from vsrkit.data.degrade import mod_crop
+from vsrkit.data.realistic import Degrader
 from vsrkit.evaluate.metrics import measured, psnr
 from vsrkit.precision import Precision
 from vsrkit.upscale import Engine, upscale_frames
@@ -23,13 +25,14 @@ class Held:
     hr: Tensor  # (T, 3, sH, sW)
 
 
-def held_pieces(clips: Sequence[Clip], degradation: Degradation, frames: int) -> list[Held]:
-    """The middle `frames` frames of each clip."""
+def held_pieces(clips: Sequence[Clip], degradation: Degrader, frames: int) -> list[Held]:
+    """The middle `frames` frames of each clip; the same lots are drawn for it every time."""
     pieces = []
-    for clip in clips:
+    for number, clip in enumerate(clips):
         start = max(0, (len(clip) - frames) // 2)
         hr = mod_crop(to_clip(clip.frames[start : start + frames]), degradation.scale)
-        pieces.append(Held(clip.name, degrade(hr, degradation), hr))
+        lr = degradation(hr, np.random.default_rng(number))
+        pieces.append(Held(clip.name, lr, hr))
     return pieces
 
 

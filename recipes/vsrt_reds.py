@@ -1,0 +1,46 @@
+"""The published run of the VSR-Transformer on REDS, as released and as the paper's text has it.
+
+    torchrun --nproc-per-node 8 -m vsrkit train recipes/vsrt_reds.py --set data=REDS/train_sharp
+
+The release and the paper disagree (docs/train.md has the table). `config()` is the release:
+1,200,000 steps, 4 clips on each of 8 cards. `paper()` is the text: 600,000 steps, 2 clips on each.
+Both name the same four periods, which add up to 1,200,000: the paper's run ends after two.
+The data are the 266 clips of REDS train and val without REDS4 (000, 011, 015 and 020).
+"""
+
+from dataclasses import replace
+
+from vsrkit.train.config import Source, TrainConfig
+
+
+def config() -> TrainConfig:
+    """The options of the released code."""
+    return TrainConfig(
+        run_dir="runs/vsrt-reds",
+        model="vsrt-reds",
+        data=(Source(path="data/REDS/train_sharp"),),
+        validation=("000", "011", "015", "020"),  # REDS4
+        steps=1_200_000,
+        batch_size=4,
+        frames=5,
+        crop=64,
+        loss_reduction="sum",
+        optimizer="adam",
+        learning_rate=2e-4,
+        betas=(0.9, 0.99),
+        schedule="restarts",
+        periods=(300_000,) * 4,
+        restart_weights=(1.0, 0.5, 0.5, 0.5),
+        minimum_learning_rate=1e-7,
+        seed=10,
+        validate_every=5000,
+        save_every=5000,
+        log_every=100,
+        workers=3,
+    )
+
+
+def paper() -> TrainConfig:
+    """The options that the paper's text names."""
+    return replace(config(), run_dir="runs/vsrt-reds-paper", model="vsrt-paper",
+                   steps=600_000, batch_size=2)  # fmt: skip

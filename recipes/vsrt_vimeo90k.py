@@ -1,0 +1,43 @@
+"""The published run of the VSR-Transformer on Vimeo-90K, as released and as the paper has it.
+
+    torchrun --nproc-per-node 8 -m vsrkit train recipes/vsrt_vimeo90k.py --set data=FOLDER
+
+Seven frames, 2 clips on each of 8 cards, six periods of 200,000 steps. `paper()` stops after
+600,000, which is what the text says. Data: the 64,612 training septuplets, a folder of frames each.
+"""
+
+from dataclasses import replace
+
+from vsrkit.train.config import Source, TrainConfig
+
+
+def config() -> TrainConfig:
+    """The options of the released code."""
+    return TrainConfig(
+        run_dir="runs/vsrt-vimeo",
+        model="vsrt-vimeo",
+        data=(Source(path="data/vimeo_septuplet/sequences"),),
+        validation_share=0.001,
+        steps=1_200_000,
+        batch_size=2,
+        frames=7,
+        crop=64,
+        loss_reduction="sum",
+        optimizer="adam",
+        learning_rate=2e-4,
+        betas=(0.9, 0.99),
+        schedule="restarts",
+        periods=(200_000,) * 6,
+        restart_weights=(1.0, 0.5, 0.5, 0.5, 0.5, 0.5),
+        minimum_learning_rate=1e-7,
+        seed=10,
+        validate_every=5000,
+        save_every=5000,
+        log_every=100,
+        workers=3,
+    )
+
+
+def paper() -> TrainConfig:
+    """The options that the paper's text names."""
+    return replace(config(), run_dir="runs/vsrt-vimeo-paper", steps=600_000)

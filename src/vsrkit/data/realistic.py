@@ -1,0 +1,102 @@
+"""Degradations that draw lots, for training: a range of qualities, and what happens to videos.
+
+A degrader takes an HR clip and a source of random numbers; the same numbers give the same LR.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from vsrkit.data.degrade import BI, CRF, Degradation, degradation_named, degrade, round_to_8_bit
+from vsrkit.data.h264 import recompress
+from vsrkit.errors import DataError
+
+BICUBIC = BI(4)
+
+
+class Degrader(Protocol):
+    """(T, 3, H, W) in [0, 1] -> (T, 3, H / s, W / s)."""
+
+    @property
+    def scale(self) -> int: ...
+
+    def __call__(self, hr: Tensor, rng: np.random.Generator) -> Tensor: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    """Always the same."""
+
+    how: Degradation = BICUBIC
+
+    @property
+    def scale(self) -> int:
+        """HR pixels per LR pixel."""
+        return self.how.scale
+
+    def __call__(self, hr: Tensor, rng: np.random.Generator) -> Tensor:
+        return degrade(hr, self.how)
+
+
+@dataclass(frozen=True, slots=True)
+class Compressed:
+    """BI, then x264 at a quality between `best` and `worst` (CRF), another for each clip."""
+
+    best: int
+    worst: int
+    scale: int = 4
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.best <= self.worst <= 51:
+            raise DataError(f"x264 qualities go from 0 to 51, got {self.best}-{self.worst}")
+
+    def __call__(self, hr: Tensor, rng: np.random.Generator) -> Tensor:
+        return degrade(hr, CRF(int(rng.integers(self.best, self.worst + 1)), self.scale))
+
+
+@dataclass(frozen=True, slots=True)
+class Realistic:
+    """A lens, a resize by some program, a noisy sensor and a real encoder, in this order."""
+
+    scale: int = 4
+    widest_blur: float = 2.4  # sigma in HR pixels
+    loudest_noise: float = 0.03  # standard deviation, of the range [0, 1]
+    best: int = 15
+    worst: int = 32  # x264 CRF
+
+    def __call__(self, hr: Tensor, rng: np.random.Generator) -> Tensor:
+        h, w = (side // self.scale for side in hr.shape[-2:])
+        blurred = blur(hr, *rng.uniform(0.2, self.widest_blur, 2))
+        mode = ("bicubic", "bilinear", "area")[rng.integers(3)]
+        smooth = {} if mode == "area" else {"antialias": bool(rng.random() < 0.8)}
+        lr = F.interpolate(blurred, (h, w), mode=mode, **smooth)  # type: ignore[arg-type]
+        noise = torch.from_numpy(rng.standard_normal(lr.shape, dtype=np.float32))
+        lr = round_to_8_bit(lr + noise * float(rng.uniform(0, self.loudest_noise)))
+        quality = int(rng.integers(self.best, self.worst + 1))
+        return torch.stack(list(recompress(lr, quality)))
+
+
+def blur(clip: Tensor, sigma_y: float, sigma_x: float) -> Tensor:
+    """Gaussian blur of (T, 3, H, W), by rows and columns; edges repeat."""
+    flat = clip.flatten(0, 1)[:, None]
+    for axis, sigma in ((0, sigma_y), (1, sigma_x)):
+        reach = max(1, round(3 * sigma))
+        taps = torch.exp(-0.5 * (torch.arange(-reach, reach + 1) / sigma) ** 2)
+        kernel = (taps / taps.sum()).view((1, 1, -1, 1) if axis == 0 else (1, 1, 1, -1))
+        margin = (0, 0, reach, reach) if axis == 0 else (reach, reach, 0, 0)
+        flat = F.conv2d(F.pad(flat, margin, mode="replicate"), kernel.to(flat))
+    return flat[:, 0].view_as(clip)
+
+
+def degrader_named(name: str, scale: int = 4) -> Degrader:
+    """`bi`, `bd`, `bd-matlab12`, `crf25`, a range like `crf15-35`, or `realistic`."""
+    if name.lower() == "realistic":
+        return Realistic(scale)
+    if span := re.fullmatch(r"crf(\d+)-(\d+)", name.lower()):
+        return Compressed(int(span[1]), int(span[2]), scale)
+    return Fixed(degradation_named(name, scale))

@@ -1,0 +1,56 @@
+"""Degradations that draw lots repeat themselves when the lots do."""
+
+import numpy as np
+import pytest
+import torch
+from tests.train.conftest import moving_picture
+
+from vsrkit.data.augment import to_clip
+from vsrkit.data.degrade import BI, CRF, degrade
+from vsrkit.data.realistic import Compressed, Fixed, Realistic, blur, degrader_named
+from vsrkit.errors import DataError
+
+HR = to_clip(moving_picture(4, 64))
+
+
+@pytest.mark.parametrize("name", ["bi", "bd", "crf15-35", "realistic"])
+def test_the_same_lots_give_the_same_frames(name):
+    degrader = degrader_named(name)
+    first, again = (degrader(HR, np.random.default_rng(3)) for _ in range(2))
+    assert first.shape == (4, 3, 16, 16)
+    assert torch.equal(first, again)
+    assert first.min() >= 0
+    assert first.max() <= 1
+
+
+def test_other_lots_give_other_frames():
+    found = [Realistic()(HR, np.random.default_rng(seed)) for seed in range(3)]
+    assert not torch.equal(found[0], found[1])
+    assert not torch.equal(found[1], found[2])
+
+
+def test_a_range_of_one_quality_is_that_quality():
+    assert torch.equal(Compressed(25, 25)(HR, np.random.default_rng(0)), degrade(HR, CRF(25)))
+    assert degrader_named("bi") == Fixed(BI(4))
+    assert degrader_named("crf15-35") == Compressed(15, 35)
+
+
+def test_realistic_frames_still_show_the_scene():
+    lr = Realistic()(HR, np.random.default_rng(0))
+    error = (lr - degrade(HR, BI(4))).square().mean()
+    assert 0 < error < 0.01  # 20 dB: worn, but the same picture
+
+
+def test_blur_keeps_brightness_and_takes_contrast():
+    y = blur(HR, 2.0, 1.0)
+    assert float(y.mean()) == pytest.approx(float(HR.mean()), abs=2e-3)
+    assert y.diff(dim=-1).abs().mean() < HR.diff(dim=-1).abs().mean()
+    flat = torch.full((1, 3, 9, 9), 0.3)
+    torch.testing.assert_close(blur(flat, 1.5, 0.2), flat)
+
+
+def test_impossible_ranges_are_named():
+    with pytest.raises(DataError, match="got 35-15"):
+        degrader_named("crf35-15")
+    with pytest.raises(DataError, match="no degradation called 'blurry'"):
+        degrader_named("blurry")
