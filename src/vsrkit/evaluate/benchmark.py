@@ -174,7 +174,7 @@ def _measure_clip(
             if sr is None or not protocol.counts(number, length):
                 continue
             with one_thread():
-                scores.add(sr, _fitted(hr, small, scale, clip.name, name), small)
+                scores.add(sr, fit_to_lr(hr, small, scale, clip.name, name), small)
             if save_frames:
                 write_image(save_frames / clip.name / f"{name}.png", sr)
         if on_progress:
@@ -187,7 +187,7 @@ def _measure_clip(
         return ClipResult(clip.name, scores.frames, clip.partial, scores.means(), tuple(notes))
 
 
-def _fitted(hr: Tensor, lr: Tensor, scale: int, clip: str, frame: str) -> Tensor:
+def fit_to_lr(hr: Tensor, lr: Tensor, scale: int, clip: str, frame: str) -> Tensor:
     """The ground truth without what the LR frame does not show."""
     height, width = lr.shape[-2] * scale, lr.shape[-1] * scale
     if not (height <= hr.shape[-2] < height + scale and width <= hr.shape[-1] < width + scale):

@@ -47,7 +47,7 @@ def evaluate_models(
     wanted = choose_metrics(metrics)
     loaded = [trained_model(name, untrained=untrained) for name in models]  # fail before measuring
     results = []
-    for name, model in zip(_titles(models), loaded, strict=True):
+    for name, model in zip(titles(models), loaded, strict=True):
         result = evaluate(
             make_engine(model, precision=chosen, device=device),
             frame_set,
@@ -117,7 +117,7 @@ def weights_sha256(name: str) -> str | None:
     return hashlib.sha256(path.read_bytes()).hexdigest() if path else None
 
 
-def _titles(models: Sequence[str]) -> list[str]:
+def titles(models: Sequence[str]) -> list[str]:
     """Names as given; a file goes by its own name, with its folder's where two are the same."""
     short = [name if name in MODELS else Path(name).stem for name in models]
     return [

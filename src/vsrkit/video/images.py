@@ -63,6 +63,14 @@ def check_image(path: Path) -> None:
 
 def write_image(path: Path, frame: Tensor, *, bits: int = 8) -> None:
     """Write (3, H, W) RGB in [0, 1] as PNG of 8 or 16 bits; the folder is made if need be."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f"{path.name}.part")
+    part.write_bytes(encode_png(frame, bits=bits))
+    part.replace(path)
+
+
+def encode_png(frame: Tensor, *, bits: int = 8) -> bytes:
+    """(3, H, W) RGB in [0, 1] as the bytes of a PNG file."""
     if bits not in (8, 16):
         raise ValueError(f"PNG files have 8 or 16 bits, not {bits}")
     height, width = frame.shape[-2:]
@@ -74,10 +82,7 @@ def write_image(path: Path, frame: Tensor, *, bits: int = 8) -> None:
     encoder.options = {"compression_level": "3", "pred": "up"}  # half the time, as small
     picture = av.VideoFrame.from_ndarray(_integers(frame, bits), format=encoder.pix_fmt)
     packets = [*encoder.encode(picture), *encoder.encode(None)]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f"{path.name}.part")
-    part.write_bytes(b"".join(bytes(packet) for packet in packets))
-    part.replace(path)
+    return b"".join(bytes(packet) for packet in packets)
 
 
 def _integers(frame: Tensor, bits: int) -> np.ndarray:

@@ -1,0 +1,176 @@
+"""One frame as several models show it, and the part of it where they can be told apart."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from vsrkit.data.degrade import degrade_frames
+from vsrkit.data.sets import FrameSet, PairedClip
+from vsrkit.errors import DataError, VsrkitError
+from vsrkit.evaluate.benchmark import OnProgress, check_clips
+from vsrkit.evaluate.metrics import psnr
+from vsrkit.evaluate.protocol import Protocol
+from vsrkit.evaluate.run import choose, titles, trained_model
+from vsrkit.upscale import Engine, make_engine, upscale_frames
+
+TRUTH = "ground truth"
+MOST_CLIPS = 8  # that are shown without being asked for
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """A part of a frame in HR pixels."""
+
+    x: int
+    y: int
+    width: int
+    height: int
+
+    def cut(self, frame: Tensor) -> Tensor:
+        """This part of (..., H, W)."""
+        return frame[..., self.y : self.y + self.height, self.x : self.x + self.width]
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """One frame of a clip as each method shows it, ground truth last."""
+
+    clip: str
+    frame: int
+    pictures: dict[str, Tensor]  # (3, H, W) in [0, 1]
+    box: Box
+    protocol: Protocol
+
+    @property
+    def truth(self) -> Tensor:
+        """The ground truth."""
+        return self.pictures[TRUTH]
+
+    def psnr(self, method: str, *, whole: bool = False) -> float:
+        """PSNR of the crop, or of the whole frame, on the protocol's channel."""
+        rules = replace(self.protocol, border=0 if not whole else self.protocol.border)
+        frames = [rules.measured(x) for x in (self.pictures[method], self.truth)]
+        return psnr(*frames) if whole else psnr(*(self.box.cut(x) for x in frames))
+
+
+def compare_models(
+    models: Sequence[str],
+    data: Path,
+    *,
+    set_name: str | None = None,
+    protocol: str | None = None,
+    clips: Sequence[str] = (),
+    frame: int | None = None,
+    crops: Sequence[str] = (),
+    untrained: bool = False,
+    device: str = "cpu",
+    on_progress: OnProgress | None = None,
+) -> list[View]:
+    """One view for each crop (`X,Y,W,H` or `CLIP:X,Y,W,H`), or for each clip where none is given.
+
+    frame: its number in the clip, from 0; the middle one if None. Without a crop, the place is
+        shown where the first model is furthest from the ground truth.
+    """
+    rules, frame_set, _ = choose(data, set_name, protocol, clips)
+    places = [parse_crop(crop) for crop in crops]
+    chosen = _chosen_clips(frame_set, places, all_of_them=bool(clips))
+    engines = _engines(models, rules, untrained, device)
+    rules = rules.at_scale(next(iter(engines.values())).spec.scale)
+    for engine in engines.values():
+        check_clips(engine, replace(frame_set, clips=chosen), rules, ())
+    views = []
+    for clip in chosen:
+        number = len(clip.hr) // 2 if frame is None else frame
+        pictures = _pictures(clip, number, engines, rules, on_progress)
+        boxes = [box for name, box in places if name in (None, clip.name)]
+        first, *_, truth = pictures.values()
+        for box in boxes or [hardest_place(first, truth)]:
+            views.append(View(clip.name, number, pictures, _inside(box, truth, clip.name), rules))
+    return views
+
+
+def _chosen_clips(
+    frame_set: FrameSet, places: Sequence[tuple[str | None, Box]], *, all_of_them: bool
+) -> tuple[PairedClip, ...]:
+    """Those that crops name, else those that were asked for, else the first few."""
+    named = {name for name, _ in places if name is not None}
+    if unknown := named - {clip.name for clip in frame_set.clips}:
+        raise DataError(f"there is no clip {min(unknown)!r} to crop")
+    if named and all(name is not None for name, _ in places):
+        return tuple(clip for clip in frame_set.clips if clip.name in named)
+    return frame_set.clips if all_of_them else frame_set.clips[:MOST_CLIPS]
+
+
+def _engines(
+    models: Sequence[str], rules: Protocol, untrained: bool, device: str
+) -> dict[str, Engine]:
+    engines = {}
+    for title, name in zip(titles(models), models, strict=True):
+        model = trained_model(name, untrained=untrained)
+        engine = make_engine(model, precision="float32", device=device)
+        engines[title] = replace(engine, tile=rules.tile, stitch="paste") if rules.tile else engine
+    if len({engine.spec.scale for engine in engines.values()}) > 1:
+        raise VsrkitError("these models enlarge by different factors and cannot stand side by side")
+    return engines
+
+
+def _pictures(
+    clip: PairedClip,
+    number: int,
+    engines: dict[str, Engine],
+    rules: Protocol,
+    on_progress: OnProgress | None,
+) -> dict[str, Tensor]:
+    """Frame `number` of a clip by every model, then the ground truth."""
+    if not 0 <= number < len(clip.hr):
+        raise DataError(f"clip {clip.name} has frames 0 to {len(clip.hr) - 1}, not {number}")
+    pictures: dict[str, Tensor] = {}
+    for name, engine in engines.items():
+        if on_progress:
+            on_progress(f"{name}: {clip.name}", len(pictures), len(engines))
+        pictures[name] = _frame_of(engine, clip, rules, number)
+    height, width = next(iter(pictures.values())).shape[-2:]
+    pictures[TRUTH] = next(islice(clip.hr.read(), number, None))[..., :height, :width]
+    return pictures
+
+
+def parse_crop(text: str) -> tuple[str | None, Box]:
+    """`X,Y,W,H` or `CLIP:X,Y,W,H` -> clip name or None, and the part of the frame."""
+    clip, _, numbers = text.rpartition(":")
+    try:
+        x, y, width, height = (int(number) for number in numbers.split(","))
+    except ValueError:
+        raise VsrkitError(f"a crop is X,Y,W,H or CLIP:X,Y,W,H in pixels, not {text!r}") from None
+    return clip or None, Box(x, y, width, height)
+
+
+def hardest_place(sr: Tensor, hr: Tensor) -> Box:
+    """The part of a frame, about a fifth of its width, where two pictures differ most."""
+    height, width = hr.shape[-2:]
+    w = min(max(width // 5 // 4 * 4, 32), width)
+    h = min(max(w * 3 // 4, 24), height)
+    error = (sr - hr).abs().mean(0)[None, None]
+    means = F.avg_pool2d(error, (h, w), stride=4)[0, 0]
+    y, x = divmod(int(means.argmax()), means.shape[1])
+    return Box(4 * x, 4 * y, w, h)
+
+
+def _inside(box: Box, frame: Tensor, clip: str) -> Box:
+    height, width = frame.shape[-2:]
+    fits = box.x >= 0 and box.y >= 0 and box.x + box.width <= width and box.y + box.height <= height
+    if not fits or box.width < 1 or box.height < 1:
+        raise VsrkitError(
+            f"the crop {box.x},{box.y},{box.width},{box.height} does not lie inside the "
+            f"{width}x{height} frames of {clip}"
+        )
+    return box
+
+
+def _frame_of(engine: Engine, clip: PairedClip, protocol: Protocol, number: int) -> Tensor:
+    """One upscaled frame; the clip is run up to it and no further than its model looks ahead."""
+    lr = clip.lr.read() if clip.lr else degrade_frames(clip.hr.read(), protocol.degradation)
+    return next(islice(upscale_frames(lr, engine, padding=protocol.padding), number, None))
