@@ -241,6 +241,34 @@ def check_data(
         raise typer.Exit(1)
 
 
+@app.command()
+def finetune(
+    videos: Annotated[list[Path], typer.Argument(help="Your own footage.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The new .safetensors file.")],
+    model: Annotated[str, typer.Option("--model", "-m", help="Name or weight file.")] = "vsrt-s",
+    steps: Annotated[int, typer.Option(min=1, help="Training steps.")] = 300,
+    degradation: Annotated[
+        str, typer.Option(help="How LR frames are made: bi, crf15-35, realistic ...")
+    ] = "bi",
+    device: Annotated[str, typer.Option(help="cpu, cuda or mps.")] = "cpu",
+) -> None:
+    """Fit a model to your own footage; keeps the old weights if the new are worse."""
+    from vsrkit.train import finetune as finetuning
+    from vsrkit.train.console import report_to_console
+
+    with report_to_console() as on_progress:
+        result = finetuning.finetune(
+            videos,
+            output,
+            model=model,
+            steps=steps,
+            degradation=degradation,
+            device=device,
+            on_progress=on_progress,
+        )
+    typer.echo(f"{output}: {result}")
+
+
 def main() -> None:
     """Run the command line; an error the user can mend is one line, its trace needs --debug."""
     debug = "--debug" in sys.argv

@@ -74,7 +74,7 @@ class Realistic:
         blurred = blur(hr, *rng.uniform(0.2, self.widest_blur, 2))
         mode = ("bicubic", "bilinear", "area")[rng.integers(3)]
         smooth = {} if mode == "area" else {"antialias": bool(rng.random() < 0.8)}
-        lr = F.interpolate(blurred, (h, w), mode=mode, **smooth)  # type: ignore[arg-type]
+        lr = F.interpolate(blurred, (h, w), mode=mode, **smooth)
         noise = torch.from_numpy(rng.standard_normal(lr.shape, dtype=np.float32))
         lr = round_to_8_bit(lr + noise * float(rng.uniform(0, self.loudest_noise)))
         quality = int(rng.integers(self.best, self.worst + 1))

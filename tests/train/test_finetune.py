@@ -1,0 +1,72 @@
+"""Fine-tuning never gives back something worse than it was given."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tests.train.conftest import moving_picture, write_video
+from typer.testing import CliRunner
+
+from vsrkit.cli import app
+from vsrkit.errors import DataError, WeightsError
+from vsrkit.models import load_model
+from vsrkit.train import finetune as module
+from vsrkit.train.finetune import Finetuned, finetune
+
+
+@pytest.fixture
+def footage(tmp_path) -> Path:
+    path = tmp_path / "mine.mkv"
+    shots = [moving_picture(6, 96, seed) // 2 + 120 * (seed % 2) for seed in range(3)]
+    write_video(path, np.concatenate(shots).astype(np.uint8))
+    return path
+
+
+SMALL = {"frames": 3, "crop": 16, "precision": "float32", "workers": 0}
+
+
+def test_writes_a_model_and_says_what_it_gained(footage, tiny_model, tmp_path):
+    output = tmp_path / "out" / "mine.safetensors"
+    result = finetune([footage], output, model=str(tiny_model), steps=12, **SMALL)
+    assert result.better
+    assert "dB before" in str(result)
+    old, new = load_model(tiny_model), load_model(output)
+    assert not torch.equal(old.tail.conv.weight, new.tail.conv.weight)
+    assert [p.name for p in output.parent.iterdir()] == ["mine.safetensors"]
+
+
+def test_keeps_the_old_weights_if_the_new_are_worse(footage, tiny_model, tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "score", lambda *_: (99.0, None))
+    output = tmp_path / "mine.safetensors"
+    result = finetune([footage], output, model=str(tiny_model), steps=2, **SMALL)
+    assert not result.better
+    assert "the old weights were kept" in str(result)
+    old, new = load_model(tiny_model), load_model(output)
+    for (name, a), b in zip(old.named_parameters(), new.parameters(), strict=True):
+        assert torch.equal(a, b), name
+
+
+def test_mistakes_are_named(tiny_model, tmp_path):
+    with pytest.raises(DataError, match="no videos"):
+        finetune([], tmp_path / "a.safetensors")
+    with pytest.raises(WeightsError, match=r"must end in \.safetensors"):
+        finetune([tmp_path / "a.mp4"], tmp_path / "a.pth")
+    with pytest.raises(DataError, match=r"gone\.mp4 does not exist"):
+        finetune([tmp_path / "gone.mp4"], tmp_path / "a.safetensors", model=str(tiny_model))
+    assert not list(tmp_path.glob(".finetune*"))
+
+
+def test_the_command(footage, tmp_path, monkeypatch):
+    asked = {}
+
+    def pretend(videos, output, **options):
+        asked.update(options, videos=videos, output=output)
+        return Finetuned(30.0, 31.0)
+
+    monkeypatch.setattr(module, "finetune", pretend)
+    run = CliRunner().invoke(app, ["finetune", str(footage), "-o", "x.safetensors", "--steps", "9"])
+    assert run.exit_code == 0, run.output
+    assert "30.000 dB before, 31.000 dB after (+1.000 dB): kept" in run.output
+    assert asked["videos"] == [footage]
+    assert asked["steps"] == 9
