@@ -13,14 +13,18 @@ class Clock:
 
     def start(self, kind: str) -> None:
         """What follows is of this kind."""
+        self._note()
+        self._steps += kind == "work"
+        self._kind = kind
+
+    def _note(self) -> None:
         now = time.perf_counter()
         self._seconds[self._kind] += now - self._since
-        self._steps += kind == "work"
-        self._kind, self._since = kind, now
+        self._since = now
 
     def lap(self) -> tuple[float, float]:
         """Seconds per step, and the share of them outside of forward, backward and optimiser."""
-        self.start(self._kind)
+        self._note()
         outside = self._seconds["data"] + self._seconds["rest"]
         whole, steps = self._seconds["work"] + outside, max(1, self._steps)
         self._seconds = dict.fromkeys(self._seconds, 0.0)

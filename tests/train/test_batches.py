@@ -1,0 +1,96 @@
+"""What a step learns from depends on the seed and the step, and on nothing else."""
+
+import numpy as np
+import pytest
+import torch
+from tests.train.conftest import moving_picture
+
+from vsrkit.data.augment import to_clip
+from vsrkit.data.clips import Clip
+from vsrkit.data.degrade import BD
+from vsrkit.data.realistic import Fixed
+from vsrkit.errors import DataError
+from vsrkit.train.batches import Batches, Share, prefetched
+
+
+def clip(tmp_path, name, seed, frames=6):
+    path = tmp_path / f"{name}.rgb"
+    pixels = moving_picture(frames, 80, seed)
+    path.write_bytes(pixels.tobytes())
+    return Clip(name, path, pixels.shape)
+
+
+@pytest.fixture
+def make(tmp_path):
+    clips = [clip(tmp_path, name, seed) for seed, name in enumerate("ab")]
+    share = Share(clips=clips, weight=1.0, degradation=Fixed())
+
+    def batches(**changes):
+        values = {"shares": [share], "seed": 0, "batch_size": 2, "accumulate": 1, "frames": 3,
+                  "crop": 16, "flips": True, "reversal": True}  # fmt: skip
+        return Batches(**(values | changes))
+
+    return batches
+
+
+def equal(a, b):
+    return all(
+        torch.equal(x, y) for p, q in zip(a, b, strict=True) for x, y in zip(p, q, strict=True)
+    )
+
+
+def test_a_step_is_a_pure_function(make):
+    first = make()
+    for step in (7, 3):
+        first.step(step)
+    assert equal(first.step(5), make().step(5))
+    assert not equal(first.step(5), first.step(6))
+    assert not equal(first.step(5), make(seed=1).step(5))
+
+
+def test_shapes(make):
+    [(lr, hr), _] = make(accumulate=2).step(0)
+    assert lr.shape == (2, 3, 3, 16, 16)
+    assert hr.shape == (2, 3, 3, 64, 64)
+
+
+def test_parts_and_processes_divide_the_same_list(make):
+    whole = make(batch_size=4).step(3)
+    parts = make(batch_size=2, accumulate=2).step(3)
+    ranks = [make(rank=rank, processes=2).step(3)[0] for rank in range(2)]
+    for pieces in (parts, ranks):
+        assert torch.equal(torch.cat([lr for lr, _ in pieces]), whole[0][0])
+        assert torch.equal(torch.cat([hr for _, hr in pieces]), whole[0][1])
+
+
+def test_sources_are_drawn_by_weight_with_their_own_degradation(tmp_path):
+    rare, common = (
+        Share(clips=[clip(tmp_path, name, 0)], weight=weight, degradation=Fixed(how))
+        for name, weight, how in (("a", 1.0, BD(4)), ("b", 3.0, Fixed().how))
+    )
+    batches = Batches(shares=[rare, common], seed=0, batch_size=1, accumulate=1, frames=1,
+                      crop=20, flips=False, reversal=False)  # fmt: skip
+    # one place for the whole frame, six frames: what is drawn shows in the LR
+    reduced = common.degradation(to_clip(common.clips[0].frames), np.random.default_rng(0))
+    bicubic = {tuple(lr.flatten().tolist()) for lr in reduced}
+    pairs = [batches.pair(number)[0] for number in range(200)]
+    share = np.mean([tuple(lr.flatten().tolist()) in bicubic for lr in pairs])
+    assert share == pytest.approx(0.75, abs=0.1)  # three standard deviations of 200 draws
+
+
+def test_too_short_clips_are_never_drawn(make, tmp_path):
+    clips = [clip(tmp_path, "short", 0, frames=2), clip(tmp_path, "long", 1, frames=4)]
+    batches = make(shares=[Share(clips=clips, weight=1.0, degradation=Fixed())])
+    for number in range(20):
+        batches.pair(number)
+    with pytest.raises(DataError, match="no clip has 5 frames"):
+        make(shares=[Share(clips=clips, weight=1.0, degradation=Fixed())], frames=5)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_prefetching_keeps_the_order(make, workers):
+    batches = make(batch_size=1)
+    made = list(prefetched(batches.step, range(2, 6), workers=workers))
+    assert len(made) == 4
+    for step, found in zip(range(2, 6), made, strict=True):
+        assert equal(found, batches.step(step))
