@@ -1,0 +1,239 @@
+"""What every architecture of the zoo must do, so that the pipeline need not know its name."""
+
+from functools import cache
+
+import pytest
+import torch
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map
+
+from vsrkit.models import ARCHITECTURES, load_model, save_model
+from vsrkit.models.basicvsr import BasicVSRConfig
+from vsrkit.models.bicubic import BicubicConfig
+from vsrkit.models.duf import DUFConfig
+from vsrkit.models.edvr import EDVRConfig
+from vsrkit.models.frvsr import FRVSRConfig
+from vsrkit.models.iconvsr import IconVSRConfig
+from vsrkit.models.rbpn import RBPNConfig
+from vsrkit.models.rcan import RCANConfig
+from vsrkit.models.rrn import RRNConfig
+from vsrkit.models.rsdn import RSDNConfig
+from vsrkit.models.spec import Carried, VideoModel, Window
+from vsrkit.models.spmc import SPMCConfig
+from vsrkit.models.tdan import TDANConfig
+from vsrkit.models.toflow import TOFlowConfig
+from vsrkit.models.vespcn import VESPCNConfig
+from vsrkit.models.vsrt import VSRTConfig
+from vsrkit.models.vsrt_small import SmallConfig
+from vsrkit.models.weights import fill
+from vsrkit.precision import Precision
+from vsrkit.upscale import Engine, upscale_frames
+
+SMALL = {
+    "bicubic": BicubicConfig(),
+    "vsrt": VSRTConfig(
+        frames=3,
+        depth=3,
+        channels=8,
+        extract_blocks=1,
+        tower_blocks=1,
+        reconstruct_blocks=1,
+        size=16,
+    ),
+    "vsrt-small": SmallConfig(channels=8, tower_blocks=1, attention_channels=8, segment=4),
+    "basicvsr": BasicVSRConfig(channels=8, blocks=1),
+    "iconvsr": IconVSRConfig(channels=8, blocks=1, extract_blocks=1, groups=2),
+    "edvr": EDVRConfig(channels=8, groups=2, extract_blocks=1, reconstruct_blocks=1),
+    "tdan": TDANConfig(channels=8, groups=2, extract_blocks=1, reconstruct_blocks=1),
+    "rcan": RCANConfig(channels=8, groups=1, blocks=2, squeeze=4),
+    "toflow": TOFlowConfig(),
+    "duf": DUFConfig(channels=8, growth=4, blocks=1, head_channels=8, filter_channels=8),
+    "rbpn": RBPNConfig(frames=3, base_channels=8, channels=4, blocks=1),
+    "frvsr": FRVSRConfig(channels=8, blocks=1),
+    "rrn": RRNConfig(channels=8, blocks=1),
+    "rsdn": RSDNConfig(channels=8, blocks=1),
+    "vespcn": VESPCNConfig(channels=8, layers=4),
+    "spmc": SPMCConfig(channels=4),
+}
+WITHOUT_PUBLIC_FILES = ("bicubic", "vsrt-small")
+FLOAT32 = Precision("float32", channels_last=False)
+
+
+def test_every_architecture_is_under_contract():
+    assert list(SMALL) == list(ARCHITECTURES)
+
+
+@cache
+def small(name: str) -> nn.Module:
+    """A small net of this architecture with no weight at 0, where some layers start."""
+    torch.manual_seed(0)
+    model = ARCHITECTURES[name].build(SMALL[name]).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 0.02 * torch.randn_like(parameter)
+    return model
+
+
+def clip_for(model: nn.Module, *, batch: int = 1, frames: int | None = None) -> torch.Tensor:
+    """A smooth clip of the smallest usual size that the model takes."""
+    spec = model.spec
+    side = spec.tile or max(8, spec.minimum)
+    length = spec.context.size if isinstance(spec.context, Window) else max(3, spec.min_frames)
+    coarse = torch.rand(
+        batch * (frames or length), 3, 4, 4, generator=torch.Generator().manual_seed(1)
+    )
+    smooth = nn.functional.interpolate(coarse, (side, side), mode="bilinear")
+    return smooth.unflatten(0, (batch, -1))
+
+
+def emits_all(model: nn.Module) -> bool:
+    context = model.spec.context
+    return not (isinstance(context, Window) and context.emits == "centre")
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_scales_and_answers_as_its_spec_says(name):
+    model = small(name)
+    clip = clip_for(model)
+    assert isinstance(model, VideoModel)
+    assert model.config == SMALL[name]
+    with torch.no_grad():
+        sr = model(clip)
+        assert torch.equal(sr, model(clip))  # deterministic
+    b, t, _, h, w = clip.shape
+    frames = t if emits_all(model) else 1
+    assert sr.shape == (b, frames, 3, h * model.spec.scale, w * model.spec.scale)
+    assert sr.dtype == clip.dtype
+    assert sr.isfinite().all()
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_clips_of_a_batch_do_not_meet(name):
+    model = small(name)
+    both = clip_for(model, batch=2)
+    with torch.no_grad():
+        apart = torch.cat([model(both[:1]), model(both[1:])])
+        # Convolutions of another batch size may sum in another order.
+        torch.testing.assert_close(model(both), apart, rtol=0, atol=2e-5)
+
+
+@pytest.mark.parametrize("name", [name for name in SMALL if name != "bicubic"])
+def test_gradients_reach_every_parameter(name):
+    model = small(name)
+    model.zero_grad()
+    model(clip_for(model)).square().sum().backward()
+    without = [n for n, p in model.named_parameters() if p.grad is None or not p.grad.any()]
+    assert without == []
+    model.zero_grad()
+
+
+@pytest.mark.parametrize("name", [name for name in SMALL if emits_all(small(name))])
+def test_keep_equals_a_cut_of_all(name):
+    model = small(name)
+    clip = clip_for(model)
+    middle = clip.shape[1] // 2
+    with torch.no_grad():
+        everything = model(clip)
+        for keep in (slice(middle, middle + 1), slice(0, 1), slice(middle, clip.shape[1])):
+            torch.testing.assert_close(
+                model(clip, keep=keep), everything[:, keep], rtol=0, atol=2e-5
+            )
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in SMALL if isinstance(small(name).spec.context, Carried)]
+)
+def test_steps_equal_the_clip_at_once(name):
+    model = small(name)
+    clip = clip_for(model, frames=4)
+    state = model.start(clip[:, 1]) if model.spec.context.peek else None
+    results = []
+    with torch.no_grad():
+        for frame in clip.unbind(1):
+            sr, state = model.step(frame, state)
+            results.append(sr)
+        assert torch.equal(torch.stack(results, 1), model(clip))
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_odd_sizes_come_back_at_their_size_for_any_chunk(name):
+    engine = Engine(small(name), FLOAT32)
+    shot = torch.rand(3, 3, 7, 9, generator=torch.Generator().manual_seed(2))
+    scale = engine.spec.scale
+    one = list(upscale_frames(shot, engine, chunk=1))
+    assert [frame.shape for frame in one] == [(3, 7 * scale, 9 * scale)] * 3
+    many = list(upscale_frames(shot, engine, chunk=4))
+    assert all(torch.equal(a, b) for a, b in zip(one, many, strict=True))
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_a_shot_of_one_frame(name):
+    engine = Engine(small(name), FLOAT32)
+    (frame,) = upscale_frames(torch.rand(1, 3, 8, 8), engine)
+    assert frame.shape[-1] == 8 * engine.spec.scale
+
+
+class Float32Products(TorchDispatchMode):
+    """Convolutions and matrix products of bfloat16 tensors, added up in float32.
+
+    Processors do so; where they cannot, PyTorch takes seconds for what here takes milliseconds.
+    """
+
+    PRODUCTS = tuple(
+        getattr(torch.ops.aten, name) for name in ("convolution", "mm", "bmm", "addmm", "baddbmm")
+    )
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func.overloadpacket not in self.PRODUCTS:
+            return func(*args, **(kwargs or {}))
+
+        def widened(x):
+            return x.float() if isinstance(x, torch.Tensor) else x
+
+        out = func(*tree_map(widened, args), **tree_map(widened, kwargs or {}))
+        rough = any(isinstance(x, torch.Tensor) and x.dtype == torch.bfloat16 for x in args)
+        return out.bfloat16() if rough else out
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_bfloat16_is_close(name):
+    model = small(name)
+    clip = clip_for(model)
+    with torch.no_grad():
+        exact = model(clip)
+        with Float32Products(), torch.autocast("cpu", torch.bfloat16):
+            rough = model(clip)
+    assert (rough.float() - exact).abs().mean() < 0.01
+
+
+@pytest.mark.parametrize("name", [name for name in SMALL if name != "bicubic"])  # no weights
+def test_saved_and_loaded_it_is_the_same(name, tmp_path):
+    model = small(name)
+    save_model(tmp_path / "it.safetensors", model)
+    loaded = load_model(tmp_path / "it.safetensors")
+    assert loaded.config == model.config
+    clip = clip_for(model)
+    with torch.no_grad():
+        assert torch.equal(loaded(clip), model(clip))
+
+
+@pytest.mark.parametrize("name", [name for name in SMALL if name not in WITHOUT_PUBLIC_FILES])
+def test_round_trip_through_public_names(name):
+    model, architecture = small(name), ARCHITECTURES[name]
+    tensors = {architecture.public_name(n): v for n, v in model.state_dict().items()}
+    assert len(tensors) == len(model.state_dict())
+    for other, each in ARCHITECTURES.items():
+        found = each.detect(each.translate(tensors))
+        assert found == (model.config if other == name else None), other
+    again = architecture.build(model.config).eval()
+    fill(
+        again,
+        architecture.translate(tensors),
+        source="file",
+        public_name=architecture.public_name,
+    )
+    for (n, ours), value in zip(
+        model.state_dict().items(), again.state_dict().values(), strict=True
+    ):
+        assert torch.equal(ours, value), n
