@@ -1,0 +1,170 @@
+"""Benchmark of training: the loop's own share, the convolutions' speed, one step of `vsrt-reds`.
+
+python benchmarks/training.py [--threads N] [--json FILE]
+
+The step of `vsrt-reds` (batch 1, five frames of 64x64) runs three times, each in a process of its
+own: plain (float32, channels-first), with the precision that `auto` finds, and plain with
+recomputed activations. Needs 8 GB of memory and some minutes.
+"""
+
+import argparse
+import json
+import platform
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors.torch import load_file, save_file
+from torch.profiler import ProfilerActivity, profile
+from torch.utils.flop_counter import FlopCounterMode
+
+from vsrkit.models import build_model
+from vsrkit.precision import (
+    Precision,
+    commonest_convolution,
+    lay_out,
+    measured_speeds,
+    resolve_precision,
+)
+from vsrkit.train.config import Source, TrainConfig
+from vsrkit.train.loop import train
+from vsrkit.train.losses import charbonnier
+from vsrkit.train.recompute import recompute_activations
+from vsrkit.video.images import write_image
+
+CASES = ("plain", "auto", "recomputed")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--case", choices=CASES, help="one step of vsrt-reds, in this process")
+    parser.add_argument("--gradients", type=Path)
+    parser.add_argument("--loop-steps", type=int, default=10)
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+    if args.case:
+        print(json.dumps(step_of_reds(args.case, args.gradients)))
+        return
+    results = {
+        "machine": platform.processor() or platform.machine(),
+        "torch": torch.__version__,
+        "threads": args.threads,
+        "loop": loop_share(args.loop_steps),
+        "convolutions": convolution_speed(),
+        "vsrt-reds step": steps_of_reds(args.threads),
+    }
+    print(json.dumps(results, indent=2))
+    if args.json:
+        args.json.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
+
+
+def loop_share(steps: int) -> dict[str, float]:
+    """Seconds per step of `vsrt-s` in the real loop, and the share that is not the model's."""
+    with tempfile.TemporaryDirectory() as folder:
+        clip = Path(folder) / "clip.rgb"
+        pixels = np.random.default_rng(0).integers(0, 256, (12, 400, 400, 3), np.uint8)
+        _as_cached_clip(clip, pixels)
+        config = TrainConfig(
+            run_dir=f"{folder}/run", cache_dir=folder, data=(Source(path=f"{folder}/clip"),),
+            model="vsrt-s", validation_share=0.0, steps=steps, batch_size=3, frames=7, crop=48,
+            optimizer="muon", clip_gradients=0.5, ema_decay=0.998, log_every=steps,
+            save_every=steps,
+        )  # fmt: skip
+        train(config)
+        row = json.loads((Path(folder) / "run" / "log.jsonl").read_text().splitlines()[0])
+    return {"seconds per step": row["seconds"], "share outside": row["outside"]}
+
+
+def _as_cached_clip(path: Path, pixels: np.ndarray) -> None:
+    """A folder of frames, to be decoded like anyone's."""
+    folder = path.with_suffix("")
+    folder.mkdir()
+    for number, frame in enumerate(pixels):
+        write_image(folder / f"{number:03}.png", torch.from_numpy(frame).permute(2, 0, 1) / 255)
+
+
+def convolution_speed() -> dict[str, float]:
+    """GFLOP/s of the convolutions of a training step of `vsrt-s`, beside the best measured."""
+    model = build_model("vsrt-s")
+    precision = resolve_precision("auto", model)
+    lay_out(model, precision)
+    lr, hr = torch.rand(3, 7, 3, 48, 48), torch.rand(3, 7, 3, 192, 192)
+    charbonnier(model(lr), hr).backward()
+    counter = FlopCounterMode(display=False)
+    with counter:
+        charbonnier(model(lr), hr).backward()
+    counts = counter.get_flop_counts()["Global"]
+    flop = sum(n for op, n in counts.items() if "convolution" in str(op))
+    with profile(activities=[ProfilerActivity.CPU]) as seen:
+        charbonnier(model(lr), hr).backward()
+    names = ("aten::mkldnn_convolution", "aten::convolution_backward", "aten::_slow_conv2d_forward")
+    spent = sum(row.self_cpu_time_total for row in seen.key_averages() if row.key in names)
+    convolution = commonest_convolution(model)
+    assert convolution is not None
+    peak = measured_speeds(convolution, torch.device("cpu"))[precision]
+    speed = flop / spent / 1e3
+    return {"GFLOP/s": speed, "best measured": peak, "share": speed / peak}
+
+
+def steps_of_reds(threads: int) -> dict[str, dict[str, float]]:
+    """Each case in a process of its own, compared with the plain one."""
+    results: dict[str, dict[str, float]] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for case in CASES:
+            file = Path(folder) / f"{case}.safetensors"
+            command = [sys.executable, __file__, "--case", case, "--gradients", str(file)]
+            command += ["--threads", str(threads)]
+            done = subprocess.run(command, capture_output=True, text=True, check=True)
+            results[case] = json.loads(done.stdout.splitlines()[-1])
+            results[case]["gradients differ by"] = difference(
+                load_file(Path(folder) / "plain.safetensors"), load_file(file)
+            )
+    plain = results["plain"]
+    results["ratios"] = {
+        "time of auto": results["auto"]["seconds"] / plain["seconds"],
+        "processor time of auto": results["auto"]["cpu seconds"] / plain["cpu seconds"],
+        "memory of recomputed": results["recomputed"]["peak MB"] / plain["peak MB"],
+    }
+    return results
+
+
+def step_of_reds(case: str, gradients: Path | None) -> dict[str, float]:
+    """Time and peak memory of forward and backward, after one to warm up."""
+    torch.manual_seed(0)
+    model = build_model("vsrt-reds")
+    plain = Precision("float32", False)
+    precision = resolve_precision("auto", model) if case == "auto" else plain
+    lay_out(model, precision)
+    if case == "recomputed":
+        recompute_activations(model)
+    lr, hr = torch.rand(1, 5, 3, 64, 64), torch.rand(1, 5, 3, 256, 256)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for _ in range(2):
+        model.zero_grad()
+        start, cpu = time.perf_counter(), time.process_time()
+        with torch.autocast("cpu", torch.bfloat16, precision.dtype == "bfloat16"):
+            sr = model(lr)
+        charbonnier(sr, hr).backward()
+        seconds, cpu_seconds = time.perf_counter() - start, time.process_time() - cpu
+    if gradients:
+        kept = {n: p.grad.contiguous() for n, p in model.named_parameters() if p.grad is not None}
+        save_file(kept, gradients)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return {"seconds": seconds, "cpu seconds": cpu_seconds, "peak MB": (peak - before) / 1024}
+
+
+def difference(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> float:
+    """Of two sets of gradients, relative to their size."""
+    apart = sum(float((a[n] - b[n]).double().square().sum()) for n in a) ** 0.5
+    return apart / sum(float(a[n].double().square().sum()) for n in a) ** 0.5
+
+
+if __name__ == "__main__":
+    main()
