@@ -26,7 +26,7 @@ def attend(layer, frames):
 def naive(layer, frames):
     """Every patch by itself, in plain loops."""
     p, s, heads = layer.patch, layer.span, layer.heads
-    qkv = [layer.project(x)[0] for x in frames]
+    qkv = [layer.to_qkv(x)[0] for x in frames]
     width = qkv[0].shape[0] // 3 // heads
     h, w = frames[0].shape[-2:]
     out = torch.zeros(width * heads, h, w)
@@ -97,7 +97,7 @@ def test_absent_frames_are_left_out_not_padded(attention):
     """One frame alone: constant features give back their own value, whatever could be padding."""
     x = torch.randn(1, 6, 1, 1).expand(1, 6, 24, 24)
     own = attention.project(x)
-    value = own.chunk(3, 1)[2]
+    value = attention.to_qkv(x).chunk(3, 1)[2]
     inner = slice(4, -4)  # the projection pads with zeros at the border
     attention.out = torch.nn.Identity()
     with torch.no_grad():

@@ -229,6 +229,17 @@ def _lucas_kanade_step(a: Tensor, b: Tensor) -> Tensor:
 
 
 def _box(x: Tensor, size: int) -> Tensor:
-    """The mean over a box around each pixel; edges repeat."""
-    margin = size // 2
-    return F.avg_pool2d(F.pad(x, (margin,) * 4, mode="replicate"), size, 1)
+    """The mean over a box around each pixel; edges repeat.
+
+    Shifted sums, rows then columns: on a CPU many times faster than average pooling.
+    """
+    padded = F.pad(x, (size // 2,) * 4, mode="replicate")
+    return _shifted_sum(_shifted_sum(padded, size, -2), size, -1) / size**2
+
+
+def _shifted_sum(x: Tensor, size: int, dim: int) -> Tensor:
+    length = x.shape[dim] - size + 1
+    total = x.narrow(dim, 0, length)
+    for shift in range(1, size):
+        total = total + x.narrow(dim, shift, length)
+    return total

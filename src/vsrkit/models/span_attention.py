@@ -7,6 +7,7 @@ shifted against each other, so that no line of pixels is a patch border for all 
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -17,6 +18,17 @@ from vsrkit.models.blocks import conv3x3
 
 BLOCK = 8  # patches along the side of a block; decides speed, not the result
 HIDDEN = -1e4  # similarity of what may not be seen; finite, so that padding cannot make NaN
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """One frame cut into patches, a list entry per head."""
+
+    queries: list[Tensor]  # (B, I, J, BLOCK^2, d): by block
+    keys: list[Tensor]  # (B, I', J', d): the grid of patches, `span` more on every side
+    values: list[Tensor]
+    hidden: list[Tensor]  # (1, I', J', 1): patches that lie outside the frame
+    size: tuple[int, int]
 
 
 class SpanAttention(nn.Module):
@@ -41,68 +53,53 @@ class SpanAttention(nn.Module):
         self.register_buffer("place", place, persistent=False)
         self.register_buffer("outside", outside, persistent=False)
 
-    def project(self, x: Tensor) -> Tensor:
-        """Queries, keys and values of a frame: (B, C, H, W) -> (B, 3 * width, H, W)."""
-        return self.to_qkv(x)
+    def project(self, x: Tensor) -> Tokens:
+        """Queries, keys and values of a frame (B, C, H, W); done once for all who look at it."""
+        q, k, v = (part.chunk(self.heads, 1) for part in self.to_qkv(x).chunk(3, 1))
+        shifts = [head * self.patch // self.heads for head in range(self.heads)]
+        inside = torch.ones_like(q[0][:1, :1])
+        return Tokens(
+            queries=[self._blocks(part, shift) for part, shift in zip(q, shifts, strict=True)],
+            keys=[self._grid(part, shift) for part, shift in zip(k, shifts, strict=True)],
+            values=[self._grid(part, shift) for part, shift in zip(v, shifts, strict=True)],
+            hidden=[self._grid(inside, shift).amax(-1, keepdim=True) == 0 for shift in shifts],
+            size=(x.shape[-2], x.shape[-1]),
+        )
 
-    def forward(self, query: Tensor, near: Mapping[int, Tensor]) -> Tensor:
-        """Attend from one projected frame to those `near` it, by their distance in frames.
+    def forward(self, frame: Tokens, near: Mapping[int, Tokens]) -> Tensor:
+        """Attend from a frame to those `near` it, by their distance in frames: -> (B, C, H, W).
 
-        query: (B, 3 * width, H, W) of the frame itself; near: -reach .. reach -> the same of
-        the others, as far as they exist, itself (0) included. Returns (B, C, H, W).
+        near: -reach .. reach as far as those frames exist, the frame itself (0) included.
         """
-        qs = query.chunk(3, 1)[0].chunk(self.heads, 1)
-        outputs = [self._head(head, q, near) for head, q in enumerate(qs)]
-        return self.out(torch.cat(outputs, 1))
+        heads = [self._head(head, frame, near) for head in range(self.heads)]
+        return self.out(torch.cat(heads, 1))
 
-    def _head(self, head: int, q: Tensor, near: Mapping[int, Tensor]) -> Tensor:
+    def _head(self, head: int, frame: Tokens, near: Mapping[int, Tokens]) -> Tensor:
         """One head, its grid shifted by its share of a patch: -> (B, width / heads, H, W)."""
-        h, w = q.shape[-2:]
-        shift = head * self.patch // self.heads
-        q_blocks = self._blocks(q, shift)  # (B, I, J, BLOCK^2, d)
-        keys, values, bias = [], [], []
-        for distance, qkv in near.items():
-            _, k, v = (part.chunk(self.heads, 1)[head] for part in qkv.chunk(3, 1))
-            keys.append(self._grid(k, shift))
-            values.append(self._grid(v, shift))
-            bias.append(self._bias(head, distance))
-        hidden = self._grid(torch.ones_like(q[:1, :1]), shift).amax(-1, keepdim=True) == 0
-        rows = [
-            self._attend_row(row, q_blocks[:, row], keys, values, torch.cat(bias, 1), hidden)
-            for row in range(q_blocks.shape[1])
-        ]
-        return self._frame(torch.stack(rows, 1), shift, h, w)
-
-    def _attend_row(
-        self,
-        row: int,
-        q: Tensor,
-        keys: list[Tensor],
-        values: list[Tensor],
-        bias: Tensor,
-        hidden: Tensor,
-    ) -> Tensor:
-        """One row of blocks, to bound memory: (B, J, BLOCK^2, d) -> the same."""
-        k = torch.cat([self._spans(grid, row) for grid in keys], 2)  # (B, J, frames * side^2, d)
-        v = torch.cat([self._spans(grid, row) for grid in values], 2)
-        off_frame = self._spans(hidden, row)[..., 0].repeat(1, 1, len(keys))  # (1, J, keys)
-        similarity = q * q.shape[-1] ** -0.5 @ k.transpose(-1, -2) + bias.to(q.dtype)
-        similarity = similarity.masked_fill(off_frame[:, :, None], HIDDEN)
-        return similarity.softmax(-1).to(v.dtype) @ v
+        bias = torch.cat([self._bias(head, distance) for distance in near], 1)
+        rows = []
+        for row in range(frame.queries[head].shape[1]):  # one row of blocks at a time: memory
+            q = frame.queries[head][:, row]  # (B, J, BLOCK^2, d)
+            k = torch.cat([self._spans(other.keys[head], row) for other in near.values()], 2)
+            v = torch.cat([self._spans(other.values[head], row) for other in near.values()], 2)
+            hidden = self._spans(frame.hidden[head], row)[..., 0].repeat(1, 1, len(near))
+            similarity = q * q.shape[-1] ** -0.5 @ k.transpose(-1, -2) + bias.to(q.dtype)
+            similarity = similarity.masked_fill(hidden[:, :, None], HIDDEN)
+            rows.append(similarity.softmax(-1).to(v.dtype) @ v)
+        return self._frame(torch.stack(rows, 1), head * self.patch // self.heads, frame.size)
 
     def _grid(self, x: Tensor, shift: int) -> Tensor:
-        """Tokens, with `span` more around the blocks: (B, c, H, W) -> (B, I', J', c * p * p)."""
-        before = shift + self.span * self.patch
-        after = self.span * self.patch
-        x = F.pad(x, self._padding(x, shift, before, after))
-        return rearrange(x, "b c (i p) (j q) -> b i j (c p q)", p=self.patch, q=self.patch)
+        """Tokens, with `span` more around the blocks: (B, c, H, W) -> (B, I', J', p * p * c)."""
+        margin = self.span * self.patch
+        x = F.pad(x, self._padding(x, shift, shift + margin, margin))
+        return rearrange(x, "b c (i p) (j q) -> b i j (p q c)", p=self.patch, q=self.patch)
 
     def _blocks(self, x: Tensor, shift: int) -> Tensor:
-        """(B, c, H, W) -> (B, I, J, BLOCK^2, c * p * p)."""
+        """(B, c, H, W) -> (B, I, J, BLOCK^2, p * p * c)."""
         x = F.pad(x, self._padding(x, shift, shift, 0))
         return rearrange(
             x,
-            "b c (i m p) (j n q) -> b i j (m n) (c p q)",
+            "b c (i m p) (j n q) -> b i j (m n) (p q c)",
             m=BLOCK,
             n=BLOCK,
             p=self.patch,
@@ -126,16 +123,16 @@ class SpanAttention(nn.Module):
         added = self.distance[head, distance + self.reach][self.place]
         return added.masked_fill(self.outside, HIDDEN)
 
-    def _frame(self, blocks: Tensor, shift: int, h: int, w: int) -> Tensor:
+    def _frame(self, blocks: Tensor, shift: int, size: tuple[int, int]) -> Tensor:
         """The inverse of `_blocks`, cut back to the frame."""
         x = rearrange(
             blocks,
-            "b i j (m n) (c p q) -> b c (i m p) (j n q)",
+            "b i j (m n) (p q c) -> b c (i m p) (j n q)",
             m=BLOCK,
             p=self.patch,
             q=self.patch,
         )
-        return x[..., shift : shift + h, shift : shift + w]
+        return x[..., shift : shift + size[0], shift : shift + size[1]]
 
 
 def _neighbourhood(span: int) -> tuple[Tensor, Tensor]:

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from vsrkit.errors import VsrkitError
 from vsrkit.models.blocks import Tower, TwoStageTail, conv3x3, residual_blocks, upsample_bilinear
 from vsrkit.models.flow import LightFlow, SPyNet, spynet_basicsr_name, warp
-from vsrkit.models.span_attention import SpanAttention
+from vsrkit.models.span_attention import SpanAttention, Tokens
 from vsrkit.models.spec import Segments, Spec
 from vsrkit.models.weights import fill
 
@@ -160,11 +160,13 @@ class VSRTSmall(nn.Module):
         if self.attention is None:
             yield from ((t, fused[t]) for t in wanted)
             return
-        projected = {t: self.attention.project(x) for t, x in fused.items()}
         reach = self.config.reach
+        projected: dict[int, Tokens] = {}  # of the frames that attention looks at now
         for t in wanted:
-            near = {d: projected[t + d] for d in range(-reach, reach + 1) if t + d in projected}
-            yield t, fused[t] + self.attention(projected[t], near)
+            near = [n for n in range(t - reach, t + reach + 1) if n in fused]
+            projected = {n: projected.get(n) or self.attention.project(fused[n]) for n in near}
+            seen = {n - t: projected[n] for n in near}
+            yield t, fused[t] + self.attention(projected[t], seen)
 
 
 class DirectTail(nn.Module):
