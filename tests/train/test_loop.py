@@ -107,6 +107,12 @@ def test_recomputing_activations_changes_nothing(config, tmp_path):
     assert_same_state(state(plain), state(lean))
 
 
+def test_bfloat16_keeps_float32_weights(config):
+    c = config(steps=1, precision="bfloat16")
+    train(c)
+    assert {t.dtype for name, t in state(c).items() if name.startswith("model")} == {torch.float32}
+
+
 def test_a_run_is_not_overwritten(config):
     c = config(steps=2)
     train(c)

@@ -30,6 +30,8 @@ def work(rank, port, config, folder):
     os.environ["MASTER_PORT"] = str(port)
     torch.set_num_threads(1)
     with joined_processes("cpu") as processes:
+        with processes.first_goes_first():
+            loop.open_data(config, None)
         found = gradients(replace(config, run_dir=str(folder / f"gradients{rank}")), processes)
     save_file(found, folder / f"{rank}.safetensors")
     os.environ["MASTER_PORT"] = str(port + 1)
@@ -73,7 +75,6 @@ def pair(folder, videos, tiny_model):
         validation_frames=3,
         workers=0,
     )
-    loop.open_data(config, None)  # decoded once, before two look for it
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

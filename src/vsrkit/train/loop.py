@@ -51,11 +51,15 @@ def train(
 ) -> Progress:
     """Train a model as `config` says; its files go to `config.run_dir` (see `checkpoint`)."""
     with joined_processes(config.device) as processes, stop_by_signal() as stop:
-        shares, held = open_data(config, on_progress)
+        with processes.first_goes_first():
+            shares, held = open_data(config, on_progress)
         run = start_run(config, processes, resume=resume)
         pieces = held_pieces(held, shares[0].degradation, config.validation_frames)
         clips = sum(len(share.clips) for share in shares)
-        log.info("%s in %s, %d clips, %d held out", config.model, run.precision, clips, len(held))
+        if processes.is_first:
+            log.info(
+                "%s in %s, %d clips, %d held out", config.model, run.precision, clips, len(held)
+            )
         try:
             return run_steps(run, batches_of(config, shares, processes), pieces, stop)
         except (RuntimeError, torch.distributed.DistBackendError) as error:
@@ -161,7 +165,8 @@ def run_steps(run: Run, batches: Batches, pieces: Sequence[Held], stop: Stop) ->
             raise StoppedError(f"stopped by {stop.reason} after step {done}; go on with --resume")
         clock.start("data")
     report.close()
-    log.info("%s", summary(progress, run.directory))
+    if run.processes.is_first:
+        log.info("%s", summary(progress, run.directory))
     return progress
 
 

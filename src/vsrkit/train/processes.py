@@ -5,6 +5,7 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from threading import current_thread, main_thread
 from types import FrameType
 from typing import cast
@@ -15,6 +16,8 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from vsrkit.errors import VsrkitError
+
+PATIENCE = timedelta(hours=2)  # for another process to decode or to validate
 
 
 class StoppedError(VsrkitError):
@@ -33,6 +36,15 @@ class Processes:
         """Whether this process writes."""
         return self.rank == 0
 
+    @contextmanager
+    def first_goes_first(self) -> Iterator[None]:
+        """Inside, the first process works alone; the others follow and find what it made."""
+        if self.count > 1 and not self.is_first:
+            dist.barrier()
+        yield
+        if self.count > 1 and self.is_first:
+            dist.barrier()
+
     def shared(self, model: nn.Module) -> nn.Module:
         """The model whose backward pass averages the gradients of all processes."""
         if self.count == 1:
@@ -47,7 +59,8 @@ def joined_processes(device: str) -> Iterator[Processes]:
     if count == 1:
         yield Processes()
         return
-    dist.init_process_group("nccl" if device.startswith("cuda") else "gloo")
+    backend = "nccl" if device.startswith("cuda") else "gloo"
+    dist.init_process_group(backend, timeout=PATIENCE)
     try:
         yield Processes(dist.get_rank(), count)
     finally:
