@@ -92,8 +92,8 @@ def get_weights(
     from vsrkit.models.fetch import get_weights
 
     columns = (TextColumn(name), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, transient=True, disable=source is not None) as progress:
+    console, quiet = Console(stderr=True), source is not None
+    with Progress(*columns, console=console, transient=True, disable=quiet) as progress:
         task = progress.add_task("download", total=None)
         path = get_weights(
             name,
@@ -147,6 +147,12 @@ def evaluate(
     untrained: Annotated[
         bool, typer.Option("--untrained", help="Measure fresh weights, where no others are.")
     ] = False,
+    ensemble: Annotated[
+        bool, typer.Option("--ensemble", help="Average over flips, transposition, reversed time.")
+    ] = False,
+    views: Annotated[
+        int, typer.Option(help="Views of an ensemble: 2, 4, 8 or 16; each costs a whole run.")
+    ] = 16,
     precision: Annotated[str, typer.Option(help="float32, bfloat16 or auto.")] = "float32",
     device: Annotated[str, typer.Option(help="cpu, cuda, mps.")] = "cpu",
 ) -> None:
@@ -165,6 +171,7 @@ def evaluate(
             metrics=metrics.split(","),
             save_frames=save_frames,
             untrained=untrained,
+            views=views if ensemble else 1,
             precision=precision,
             device=device,
             on_progress=on_progress,

@@ -15,6 +15,7 @@ from vsrkit.evaluate.protocol import DEFAULTS, Protocol, protocol_named
 from vsrkit.evaluate.scores import METRICS, USUAL, Metric
 from vsrkit.evaluate.vmaf import vmaf_at_hand
 from vsrkit.models import MODELS, build_model, load_model, weights_at_hand
+from vsrkit.models.ensemble import Ensemble
 from vsrkit.precision import PrecisionName
 from vsrkit.upscale import make_engine
 
@@ -31,6 +32,7 @@ def evaluate_models(
     metrics: Sequence[str] = USUAL,
     save_frames: Path | None = None,
     untrained: bool = False,
+    views: int = 1,
     precision: str = "float32",
     device: str = "cpu",
     on_progress: OnProgress | None = None,
@@ -39,6 +41,7 @@ def evaluate_models(
 
     set_name: found out by looking if None. protocol: the set's usual one if None.
     clips: measure these only, and mark the result as partial.
+    views: average every model over so many flipped, transposed and reversed views of a clip.
     """
     chosen: PrecisionName | None = next((p for p in PRECISIONS if p == precision), None)
     if chosen is None:
@@ -46,8 +49,11 @@ def evaluate_models(
     rules, frame_set, left_out = choose(data, set_name, protocol, clips)
     wanted = choose_metrics(metrics)
     loaded = [trained_model(name, untrained=untrained) for name in models]  # fail before measuring
-    results = []
-    for name, model in zip(titles(models), loaded, strict=True):
+    names, results = titles(models), []
+    if views > 1:
+        loaded = [Ensemble(model, views) for model in loaded]
+        names = [f"{name}-ensemble-{views}" for name in names]
+    for name, model in zip(names, loaded, strict=True):
         result = evaluate(
             make_engine(model, precision=chosen, device=device),
             frame_set,
