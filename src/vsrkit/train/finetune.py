@@ -13,7 +13,7 @@ from vsrkit.models import load_model, save_model
 from vsrkit.precision import PrecisionName, lay_out, resolve_precision
 from vsrkit.train.config import Source, TrainConfig
 from vsrkit.train.loop import open_data, train
-from vsrkit.train.validate import held_pieces, score
+from vsrkit.train.validate import score
 
 log = logging.getLogger("vsrkit")
 
@@ -89,11 +89,10 @@ def finetune(
             validate_every=max(1, steps // 3),
             save_every=steps,
         )
-        shares, held = open_data(config, on_progress)
-        pieces = held_pieces(held, shares[0].degradation, config.validation_frames)
+        _, held = open_data(config, on_progress)
         chosen = resolve_precision(precision, start, device)
         lay_out(start.to(device), chosen)
-        before, _ = score(start, pieces, chosen, device)
+        before, _ = score(start, held, chosen, device)
         log.info("held-out shots: %.3f dB before", before)
         progress = train(config, on_progress=on_progress)
         result = Finetuned(before, progress.best)

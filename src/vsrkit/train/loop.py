@@ -13,7 +13,7 @@ from torch.nn.utils import clip_grad_norm_
 from torch.optim import Optimizer
 
 from vsrkit.cache import cache_directory
-from vsrkit.data.clips import Clip, OnProgress, Unreadable, hold_out, open_clips
+from vsrkit.data.clips import OnProgress, Unreadable, hold_out, open_clips
 from vsrkit.data.realistic import degrader_named
 from vsrkit.errors import VsrkitError
 from vsrkit.models import MODELS, build_model, load_model, save_model
@@ -54,15 +54,12 @@ def train(
         with processes.first_goes_first():
             shares, held = open_data(config, on_progress)
         run = start_run(config, processes, resume=resume)
-        pieces = held_pieces(held, shares[0].degradation, config.validation_frames)
-        clips = sum(len(share.clips) for share in shares)
         if processes.is_first:
-            log.info(
-                "%s in %s, %d clips, %d held out", config.model, run.precision, clips, len(held)
-            )
+            clips = f"{sum(len(share.clips) for share in shares)} clips, {len(held)} held out"
+            log.info("%s in %s, %s", config.model, run.precision, clips)
         try:
-            return run_steps(run, batches_of(config, shares, processes), pieces, stop)
-        except (RuntimeError, torch.distributed.DistBackendError) as error:
+            return run_steps(run, batches_of(config, shares, processes), held, stop)
+        except RuntimeError as error:
             if processes.count == 1:
                 raise
             save_run(run)  # the step that failed had not begun to change the weights
@@ -122,15 +119,14 @@ def start_run(config: TrainConfig, processes: Processes, *, resume: bool) -> Run
     )
 
 
-def run_steps(run: Run, batches: Batches, pieces: Sequence[Held], stop: Stop) -> Progress:
+def run_steps(run: Run, batches: Batches, held: Sequence[Held], stop: Stop) -> Progress:
     """The loop."""
     config, progress, report = run.config, run.progress, run.report
     clock = Clock()
     losses: list[Tensor] = []
     todo = range(progress.step, config.steps)
-    for step, parts in zip(
-        todo, prefetched(batches.step, todo, workers=config.workers), strict=True
-    ):
+    made = prefetched(batches.step, todo, workers=config.workers)
+    for step, parts in zip(todo, made, strict=True):
         clock.start("work")
         rate = learning_rate(config, step)
         set_learning_rate(run.optimizers, rate, flow_frozen=step < config.flow_frozen_steps)
@@ -150,13 +146,9 @@ def run_steps(run: Run, batches: Batches, pieces: Sequence[Held], stop: Stop) ->
             losses.clear()
             seconds, outside = clock.lap()
             report.scalars(done, loss=mean, learning_rate=rate, seconds=seconds, outside=outside)
-        if (
-            pieces
-            and run.processes.is_first
-            and (done % config.validate_every == 0 or done == config.steps)
-        ):
+        if held and (done % config.validate_every == 0 or done == config.steps):
             clock.start("validation")
-            validate(run, pieces)
+            validate(run, held)
             clock.start("rest")
         if done % config.save_every == 0 or last:
             check_finite(losses, done, run.directory)
@@ -232,8 +224,8 @@ def batches_of(config: TrainConfig, shares: Sequence[Share], processes: Processe
 
 def open_data(
     config: TrainConfig, on_progress: OnProgress | None
-) -> tuple[list[Share], list[Clip]]:
-    """The clips to learn from, by source, and those held out."""
+) -> tuple[list[Share], list[Held]]:
+    """The clips to learn from, by source, and pieces of those held out."""
     if not config.data:
         raise ConfigError("no data: name a video or a folder, for instance --set data=my-videos")
     cache = Path(config.cache_dir or cache_directory() / "frames")
@@ -252,7 +244,7 @@ def open_data(
             rest, out = hold_out(clips, config.validation, config.validation_share)
         degradation = degrader_named(source.degradation)
         shares.append(Share(clips=rest, weight=source.weight, degradation=degradation))
-        held += out
+        held += held_pieces(out, degradation, config.validation_frames)
     return shares, held
 
 
