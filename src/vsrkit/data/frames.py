@@ -119,10 +119,10 @@ def missing_numbers(frames: FrameFiles) -> list[int]:
 
 
 def open_video(path: Path) -> VideoFrames:
-    """A video file as frames; it is read once, to count them."""
+    """A video file as frames; it is decoded once, to count them."""
     count, size = 0, (0, 0)
-    for frame in read_video(path):
-        size = (frame.shape[-2], frame.shape[-1])
+    for picture in _decoded(path):
+        size = (picture.height, picture.width)
         count += 1
     if count == 0:
         raise DataError(f"{path} holds no frames")
@@ -131,13 +131,17 @@ def open_video(path: Path) -> VideoFrames:
 
 def read_video(path: Path) -> Iterator[Tensor]:
     """Frames (3, H, W) float RGB of a video file, one by one."""
+    for picture in _decoded(path):
+        deep = max(component.bits for component in picture.format.components) > 8
+        wanted, top = ("rgb48le", 65535) if deep else ("rgb24", 255)
+        rgb = picture.reformat(format=wanted, interpolation=ACCURATE).to_ndarray()
+        yield torch.from_numpy(rgb.astype(np.float32) / top).movedim(-1, 0)
+
+
+def _decoded(path: Path) -> Iterator[av.VideoFrame]:
     try:
         with av.open(path) as container:
-            for picture in container.decode(video=0):
-                deep = max(component.bits for component in picture.format.components) > 8
-                wanted, top = ("rgb48le", 65535) if deep else ("rgb24", 255)
-                rgb = picture.reformat(format=wanted, interpolation=ACCURATE).to_ndarray()
-                yield torch.from_numpy(rgb.astype(np.float32) / top).movedim(-1, 0)
+            yield from container.decode(video=0)
     except (av.FFmpegError, IndexError) as error:
         raise DataError(f"cannot read {path} as a video: {error}") from error
 

@@ -51,8 +51,9 @@ def ssim(a: Tensor, b: Tensor) -> float:
 
     Gaussian of 11 x 11 and sigma 1.5, only where it lies wholly inside.
     """
-    similarity, _ = _ssim_maps(a, b)
-    return float(similarity.mean())
+    # Channel by channel: a third of the memory, and closer to the processor's caches.
+    channels = zip(a.split(1), b.split(1), strict=True)
+    return float(torch.stack([_ssim_maps(x, y)[0].mean() for x, y in channels]).mean())
 
 
 def ms_ssim(a: Tensor, b: Tensor) -> float:
