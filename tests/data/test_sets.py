@@ -2,6 +2,7 @@ import shutil
 from pathlib import Path
 
 import av
+import numpy as np
 import pytest
 import torch
 from tests.data.trees import random_clip, write_clip, write_reds, write_vid4, write_vimeo
@@ -129,23 +130,31 @@ def test_a_folder_of_frames_is_one_clip(tmp_path: Path) -> None:
     assert [clip.name for clip in open_set("folder", tmp_path / "holiday").clips] == ["holiday"]
 
 
-def test_a_folder_of_videos(tmp_path: Path) -> None:
-    with av.open(tmp_path / "a.mkv", "w") as container:
+def write_grey_video(path: Path, levels: tuple[int, ...], pix_fmt: str, middle: int) -> None:
+    """Flat frames of these luma levels, without loss."""
+    with av.open(path, "w") as container:
         stream = container.add_stream("ffv1", rate=25)
-        stream.width, stream.height, stream.pix_fmt = 32, 24, "yuv444p"
-        for value in (16, 128, 200):
-            frame = av.VideoFrame(32, 24, "yuv444p")
-            for plane, level in zip(frame.planes, (value, 128, 128), strict=True):
-                plane.update(bytes([level]) * plane.buffer_size)
+        stream.width, stream.height, stream.pix_fmt = 32, 24, pix_fmt
+        for value in levels:
+            frame = av.VideoFrame(32, 24, pix_fmt)
+            kind = "<u1" if frame.format.components[0].bits == 8 else "<u2"
+            for plane, level in zip(frame.planes, (value, middle, middle), strict=True):
+                count = plane.buffer_size // np.dtype(kind).itemsize
+                plane.update(np.full(count, level, kind).tobytes())
             container.mux(stream.encode(frame))
         container.mux(stream.encode(None))
-    found = open_set("folder", tmp_path)
-    frames = found.clips[0].hr
-    assert isinstance(frames, VideoFrames)
-    assert (len(frames), frames.size) == (3, (24, 32))
-    levels = [float(frame.mean()) for frame in frames.read()]
-    wanted = [0, (128 - 16) / 219, (200 - 16) / 219]
-    assert levels == pytest.approx(wanted, abs=0.003)  # one step of 8 bits
+
+
+def test_a_folder_of_videos(tmp_path: Path) -> None:
+    write_grey_video(tmp_path / "a.mkv", (16, 128, 235), "yuv444p", 128)
+    write_grey_video(tmp_path / "b.mkv", (64, 512, 940), "yuv420p10le", 512)
+    for clip in open_set("folder", tmp_path).clips:
+        assert isinstance(clip.hr, VideoFrames)
+        assert (len(clip.hr), clip.hr.size) == (3, (24, 32))
+        levels = [float(frame.mean()) for frame in clip.hr.read()]
+        # The depth of 8 bits, and a hundredth of it for 10 bits, whose white is easily mistaken.
+        tolerance = 0.002 if clip.name == "a.mkv" else 5e-5
+        assert levels == pytest.approx([0, (128 - 16) / 219, 1], abs=tolerance)
     (tmp_path / "a.mkv").write_bytes(b"not a video")
     with pytest.raises(DataError, match=r"a\.mkv"):
         open_set("folder", tmp_path)

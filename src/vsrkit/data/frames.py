@@ -132,10 +132,13 @@ def open_video(path: Path) -> VideoFrames:
 def read_video(path: Path) -> Iterator[Tensor]:
     """Frames (3, H, W) float RGB of a video file, one by one."""
     for picture in _decoded(path):
-        deep = max(component.bits for component in picture.format.components) > 8
-        wanted, top = ("rgb48le", 65535) if deep else ("rgb24", 255)
+        if max(component.bits for component in picture.format.components) > 8:
+            # swscale puts the white of YUV at 255 * 256, that of RGB at 65535.
+            wanted, top = "rgb48le", 65280 if picture.format.name.startswith("yuv") else 65535
+        else:
+            wanted, top = "rgb24", 255
         rgb = picture.reformat(format=wanted, interpolation=ACCURATE).to_ndarray()
-        yield torch.from_numpy(rgb.astype(np.float32) / top).movedim(-1, 0)
+        yield torch.from_numpy(rgb.astype(np.float32) / top).clamp(max=1).movedim(-1, 0)
 
 
 def _decoded(path: Path) -> Iterator[av.VideoFrame]:
