@@ -42,6 +42,21 @@ def options(
 
 
 @app.command()
+def demo(
+    output: Annotated[Path, typer.Option("--output", "-o", help="The folder to write to.")] = Path(
+        "demo-output"
+    ),
+) -> None:
+    """Upscale the bundled clip: a video, a side-by-side picture, and the numbers."""
+    from vsrkit.demo import describe, run_demo
+    from vsrkit.evaluate.console import progress_bar
+
+    with progress_bar() as on_progress:
+        result = run_demo(output, on_progress=on_progress)
+    typer.echo(describe(result))
+
+
+@app.command()
 def models(
     as_json: Annotated[bool, typer.Option("--json", help="A list of objects.")] = False,
 ) -> None:
@@ -277,15 +292,21 @@ def finetune(
 
 
 def main() -> None:
-    """Run the command line; an error the user can mend is one line, its trace needs --debug."""
-    debug = "--debug" in sys.argv
+    """Run the command line; an error is one line, its trace needs --debug (anywhere)."""
+    arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
     try:
-        app()
-    except VsrkitError as error:
-        if debug:
+        app(arguments)
+    except Exception as error:
+        if len(arguments) < len(sys.argv) - 1:
             raise
-        typer.echo(f"vsrkit: {error}", err=True)
+        typer.echo(f"vsrkit: {_in_one_line(error)}", err=True)
         sys.exit(1)
-    except KeyboardInterrupt:
-        typer.echo("vsrkit: interrupted", err=True)
-        sys.exit(130)
+
+
+def _in_one_line(error: Exception) -> str:
+    text = " ".join(str(error).split())
+    if isinstance(error, VsrkitError):
+        return text
+    if isinstance(error, OSError):
+        return f"{text}; mend that and run the same command again"
+    return f"unexpected {type(error).__name__}: {text}; --debug shows where, please report it"

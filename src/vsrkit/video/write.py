@@ -1,0 +1,81 @@
+"""Frames to a video file: H.264, BT.709 limited range, tagged as such."""
+
+from collections.abc import Iterable
+from fractions import Fraction
+from pathlib import Path
+
+import av
+import torch.nn.functional as F
+from av.video.codeccontext import VideoCodecContext
+from av.video.frame import VideoFrame
+from av.video.reformatter import ColorPrimaries, ColorRange, Colorspace, ColorTrc, Interpolation
+from av.video.stream import VideoStream
+from torch import Tensor
+
+from vsrkit.errors import VideoError
+
+ACCURATE = Interpolation.BICUBIC | Interpolation.ACCURATE_RND | Interpolation.FULL_CHR_H_INT
+
+
+def write_video(
+    path: Path, frames: Iterable[Tensor], *, frames_per_second: Fraction, crf: int = 17
+) -> int:
+    """Write frames (3, H, W) in [0, 1] and return how many there were.
+
+    An odd side gets one more line of pixels, as 4:2:0 asks. The file appears under its name only
+    when it is whole.
+    """
+    part = path.with_name(f".{path.stem}.part{path.suffix}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with av.open(str(part), "w") as file:
+            count = _encode(file, frames, frames_per_second, crf)
+        part.replace(path)
+    except (OSError, av.FFmpegError) as error:
+        part.unlink(missing_ok=True)
+        raise VideoError(f"cannot write {path} ({error}); nothing was kept of it") from error
+    return count
+
+
+def _encode(
+    file: av.container.OutputContainer,
+    frames: Iterable[Tensor],
+    frames_per_second: Fraction,
+    crf: int,
+) -> int:
+    stream: VideoStream | None = None
+    count = 0
+    for frame in frames:
+        height, width = (side + side % 2 for side in frame.shape[-2:])
+        if stream is None:
+            stream = file.add_stream("libx264", rate=frames_per_second, options={"crf": str(crf)})
+            stream.height, stream.width, stream.pix_fmt = height, width, "yuv420p"
+            _tag(stream.codec_context)
+        file.mux(stream.encode(_picture(frame, height, width, count)))
+        count += 1
+    if stream is not None:
+        file.mux(stream.encode(None))
+    return count
+
+
+def _picture(frame: Tensor, height: int, width: int, number: int) -> VideoFrame:
+    even = F.pad(
+        frame[None], (0, width - frame.shape[-1], 0, height - frame.shape[-2]), "replicate"
+    )
+    pixels = (even[0].clamp(0, 1) * 255).round().byte().permute(1, 2, 0).contiguous().numpy()
+    picture = VideoFrame.from_ndarray(pixels, format="rgb24").reformat(
+        format="yuv420p",
+        dst_colorspace=Colorspace.ITU709,
+        dst_color_range=ColorRange.MPEG,
+        interpolation=ACCURATE,
+    )
+    picture.pts = number
+    return picture
+
+
+def _tag(encoder: VideoCodecContext) -> None:
+    """Say in the stream how its colours are meant; players guess where this is missing."""
+    encoder.colorspace = Colorspace.ITU709
+    encoder.color_range = ColorRange.MPEG
+    encoder.color_primaries = ColorPrimaries.BT709
+    encoder.color_trc = ColorTrc.BT709
