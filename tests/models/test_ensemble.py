@@ -2,8 +2,11 @@
 
 import pytest
 import torch
+from tests.data.trees import write_vid4
 from torch import nn
+from typer.testing import CliRunner
 
+from vsrkit.cli import app
 from vsrkit.errors import VsrkitError
 from vsrkit.models.basicvsr import BasicVSR, BasicVSRConfig
 from vsrkit.models.bicubic import Bicubic, BicubicConfig
@@ -88,3 +91,11 @@ def test_it_fits_where_the_model_fits():
     assert isinstance(net, nn.Module)
     assert net.spec is model.spec
     assert net.config is model.config
+
+
+def test_the_command_line_names_it(tmp_path):
+    write_vid4(tmp_path / "Vid4", frames=2)
+    words = ["evaluate", "-m", "bicubic", "--ensemble", "--views", "2", "--data", tmp_path / "Vid4"]
+    done = CliRunner().invoke(app, [str(word) for word in words])
+    assert done.exit_code == 0, done.output
+    assert "bicubic-ensemble-2" in done.output
