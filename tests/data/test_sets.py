@@ -8,7 +8,8 @@ import torch
 from tests.data.trees import random_clip, write_clip, write_reds, write_vid4, write_vimeo
 
 from vsrkit.data.frames import VideoFrames, list_frames, missing_numbers
-from vsrkit.data.sets import REDS4, REDS_TRAINING, detect_set, open_set
+from vsrkit.data.layouts import REDS4, REDS_TRAINING
+from vsrkit.data.sets import detect_set, open_set
 from vsrkit.errors import DataError
 from vsrkit.video.images import write_image
 
@@ -58,6 +59,23 @@ def test_a_missing_clip_is_named_with_the_tree(tmp_path: Path) -> None:
         open_set("reds4", tmp_path)
     with pytest.raises(DataError, match="is not a folder"):
         open_set("vid4", tmp_path / "nowhere")
+
+
+def test_chosen_clips_need_no_others(tmp_path: Path) -> None:
+    write_reds(tmp_path, ("011",))
+    found = open_set("reds4", tmp_path, only=["011"])
+    assert [clip.name for clip in found.clips] == ["011"]
+    assert found.left_out == ("000", "015", "020")
+    with pytest.raises(DataError, match="reds4 has no clip '12'; it has 000, 011, 015, 020"):
+        open_set("reds4", tmp_path, only=["12"])
+    with pytest.raises(DataError, match="without 3 of its 4 clips: 000, 015, 020"):
+        open_set("reds4", tmp_path)
+
+
+def test_stray_files_in_a_set_are_named(tmp_path: Path) -> None:
+    write_vid4(tmp_path)
+    (tmp_path / "GT" / "notes.txt").write_text("hello")
+    assert open_set("vid4", tmp_path).notes == ("ignored notes.txt: not a clip",)
 
 
 def test_reds4_and_the_266_training_clips(tmp_path: Path) -> None:

@@ -177,6 +177,18 @@ def test_every_metric_of_a_clip(tmp_path: Path) -> None:
         evaluate(load_model("bicubic"), small, RGB, metrics=("ms_ssim",))
 
 
+def test_what_could_not_be_measured_is_said(tmp_path: Path) -> None:
+    write_clip(tmp_path / "one", random_clip(1))
+    write_clip(tmp_path / "two", random_clip(2))
+    frames = open_set("folder", tmp_path)
+    result = evaluate(load_model("bicubic"), frames, RGB, metrics=("psnr", "flicker"))
+    assert "flicker" in result.clips[1].metrics
+    assert "flicker" not in result.average  # over half of the clips it would be another thing
+    assert result.notes == (
+        "flicker needs two scored frames of a clip, one has one; it has no average",
+    )
+
+
 def test_consistency_needs_no_ground_truth() -> None:
     lr = degrade(random_clip(1), BI())[0]
     sr = imresize(lr.double(), 4)

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vsrkit.data.frames import FrameFiles, Frames, missing_numbers
-from vsrkit.data.sets import FrameSet, PairedClip, SetName, detect_set, open_set
+from vsrkit.data.layouts import SetName
+from vsrkit.data.sets import FrameSet, PairedClip, detect_set, open_set
 from vsrkit.errors import DataError
 from vsrkit.video.images import check_image, read_image_size
 

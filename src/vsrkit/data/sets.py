@@ -1,9 +1,8 @@
 """The test and training sets of the field, as users have them on disk, and any folder of clips."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeAlias, get_args
 
 from vsrkit.data.frames import (
     FrameFiles,
@@ -14,16 +13,20 @@ from vsrkit.data.frames import (
     natural_order,
     open_video,
 )
+from vsrkit.data.layouts import (
+    FOLDER_HR,
+    FOLDER_LR,
+    LAYOUTS,
+    REDS4_LAYOUT,
+    REDS_TRAINING_LAYOUT,
+    VID4,
+    VIMEO_LR,
+    VIMEO_TREE,
+    Layout,
+    LrKind,
+    SetName,
+)
 from vsrkit.errors import DataError
-
-SetName: TypeAlias = Literal[
-    "vid4", "reds4", "reds-train", "vimeo90k-t", "vimeo90k-train", "folder"
-]
-SET_NAMES: tuple[SetName, ...] = get_args(SetName)
-LrKind: TypeAlias = Literal["bi", "bd"]
-
-REDS4 = ("000", "011", "015", "020")
-REDS_TRAINING = tuple(f"{n:03d}" for n in range(270) if f"{n:03d}" not in REDS4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,97 +55,28 @@ class FrameSet:
     clips: tuple[PairedClip, ...]
     lr_place: Path | None  # the folder of the LR frames; None: there are none, they must be made
     notes: tuple[str, ...] = ()  # what was ignored, and why
+    left_out: tuple[str, ...] = ()  # clips of the set that were not asked for
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
-    """Where a set of known clips lies: folders are tried in order, "" is the root itself."""
-
-    name: SetName
-    hr: tuple[str, ...]
-    lr: Mapping[LrKind, tuple[str, ...]]
-    clips: Mapping[str, int]  # name -> frames of the full clip
-    tree: str
-    elsewhere: Mapping[str, tuple[str, str]] = field(default_factory=dict)  # clip -> (hr, lr)
-
-
-VID4 = Layout(
-    name="vid4",
-    hr=("GT", "HR", "", "Vid4/GT"),
-    lr={"bi": ("BIx4", "LR", "Vid4/BIx4"), "bd": ("BDx4", "Vid4/BDx4")},
-    clips={"calendar": 41, "city": 34, "foliage": 49, "walk": 47},
-    tree="DIR/GT/{calendar,city,foliage,walk}/00000000.png ... and, if at hand, DIR/BIx4/...",
-)
-_REDS_HR = ("train_sharp", "train/train_sharp", "GT", "sharp", "train/sharp", "HR", "")
-_REDS_LR: dict[LrKind, tuple[str, ...]] = {
-    "bi": (
-        "train_sharp_bicubic/X4",
-        "train/train_sharp_bicubic/X4",
-        "sharp_bicubic/X4",
-        "sharp_bicubic",
-        "train/sharp_bicubic/X4",
-        "BIx4",
-        "LR",
-    ),
-    "bd": ("BDx4",),
-}
-REDS4_LAYOUT = Layout(
-    name="reds4",
-    hr=_REDS_HR,
-    lr=_REDS_LR,
-    clips=dict.fromkeys(REDS4, 100),
-    tree=(
-        "DIR/train_sharp/{000,011,015,020}/00000000.png ... 00000099.png and, if at hand, "
-        "DIR/train_sharp_bicubic/X4/{000,011,015,020}/..."
-    ),
-)
-REDS_TRAINING_LAYOUT = Layout(
-    name="reds-train",
-    hr=_REDS_HR,
-    lr=_REDS_LR,
-    clips=dict.fromkeys(REDS_TRAINING, 100),
-    tree=(
-        "DIR/train_sharp/{000..269 without 000,011,015,020}/00000000.png ... and, if at hand, "
-        "DIR/train_sharp_bicubic/X4/...; 240..269 may also be DIR/val_sharp/{000..029}"
-    ),
-    elsewhere={
-        f"{n:03d}": (f"val_sharp/{n - 240:03d}", f"val_sharp_bicubic/X4/{n - 240:03d}")
-        for n in range(240, 270)
-    },
-)
-LAYOUTS = {layout.name: layout for layout in (VID4, REDS4_LAYOUT, REDS_TRAINING_LAYOUT)}
-
-VIMEO_TREE = (
-    "DIR/vimeo_septuplet/sep_{test,train}list.txt, DIR/vimeo_septuplet/sequences/00001/0001/"
-    "im1.png ... im7.png and, if at hand, DIR/vimeo_septuplet_matlabLRx4/sequences/..."
-)
-VIMEO_LR: dict[LrKind, tuple[str, ...]] = {
-    "bi": ("vimeo_septuplet_matlabLRx4", "vimeo_septuplet_BIx4", "BIx4"),
-    "bd": ("vimeo_septuplet_BDLRx4", "vimeo_septuplet_BDx4", "BDx4"),
-}
-FOLDER_HR = ("GT", "HR", "hr", "gt", "")
-FOLDER_LR: dict[LrKind, tuple[str, ...]] = {
-    "bi": ("BIx4", "LR", "lr", "X4", "BIx2", "X2"),
-    "bd": ("BDx4", "BDx2"),
-}
-
-
-def open_set(name: SetName, root: Path, lr: LrKind | None = "bi") -> FrameSet:
+def open_set(
+    name: SetName, root: Path, lr: LrKind | None = "bi", only: Sequence[str] = ()
+) -> FrameSet:
     """A set by name; an error shows the tree that was expected and what of it is missing.
 
     lr: which LR frames to look for; None looks for none.
+    only: names of the clips that are wanted; the others need not be there.
     """
     if not root.is_dir():
         raise DataError(f"{root} is not a folder; --data wants the folder that holds the set")
     match name:
         case "vid4" | "reds4" | "reds-train":
-            return _open_known(LAYOUTS[name], root, lr)
+            return _open_known(LAYOUTS[name], root, lr, only)
         case "vimeo90k-t":
-            return _open_vimeo(name, root, "sep_testlist.txt", lr)
+            return _open_vimeo(name, root, "sep_testlist.txt", lr, only)
         case "vimeo90k-train":
-            return _open_vimeo(name, root, "sep_trainlist.txt", lr)
+            return _open_vimeo(name, root, "sep_trainlist.txt", lr, only)
         case "folder":
-            return _open_folder(root, lr)
+            return _open_folder(root, lr, only)
 
 
 def detect_set(root: Path) -> SetName:
@@ -159,7 +93,8 @@ def detect_set(root: Path) -> SetName:
     return "folder"
 
 
-def _open_known(layout: Layout, root: Path, lr: LrKind | None) -> FrameSet:
+def _open_known(layout: Layout, root: Path, lr: LrKind | None, only: Sequence[str]) -> FrameSet:
+    wanted, left_out = _wanted(layout.name, list(layout.clips), only)
     hr_root = _first_with(root, layout.hr, layout.clips)
     lr_places = layout.lr[lr] if lr else ()
     # Someone may have named the folder of the ground truth itself: LR frames lie beside it then.
@@ -167,7 +102,7 @@ def _open_known(layout: Layout, root: Path, lr: LrKind | None) -> FrameSet:
         root.parent, lr_places, layout.clips
     )
     clips, missing = [], []
-    for name, full in layout.clips.items():
+    for name in wanted:
         hr_folder = (hr_root or root) / name
         lr_folder = lr_root / name if lr_root else None
         if not hr_folder.is_dir() and name in layout.elsewhere:
@@ -176,17 +111,22 @@ def _open_known(layout: Layout, root: Path, lr: LrKind | None) -> FrameSet:
         if not hr_folder.is_dir() or not list_frames(hr_folder)[0]:
             missing.append(name)
             continue
-        clips.append(_paired(name, hr_folder, lr_folder, full))
+        clips.append(_paired(name, hr_folder, lr_folder, layout.clips[name]))
     if missing:
-        raise DataError(_incomplete(layout.name, root, missing, len(layout.clips), layout.tree))
-    return FrameSet(layout.name, root, tuple(clips), lr_root)
+        raise DataError(_incomplete(layout.name, root, missing, len(wanted), layout.tree))
+    stray = [path.name for path in (hr_root or root).iterdir() if path.is_file()]
+    notes = tuple(f"ignored {name}: not a clip" for name in sorted(stray))
+    return FrameSet(layout.name, root, tuple(clips), lr_root, notes, left_out)
 
 
-def _open_vimeo(name: SetName, root: Path, list_name: str, lr: LrKind | None) -> FrameSet:
+def _open_vimeo(
+    name: SetName, root: Path, list_name: str, lr: LrKind | None, only: Sequence[str]
+) -> FrameSet:
     home = next((p for p in (root, root / "vimeo_septuplet") if (p / list_name).is_file()), None)
     if home is None:
         raise DataError(f"{root} holds no {name}: there is no {list_name}. Expected: {VIMEO_TREE}")
-    lines = (home / list_name).read_text(encoding="utf-8").split()
+    listed = (home / list_name).read_text(encoding="utf-8").split()
+    lines, left_out = _wanted(name, listed, only)
     places = [
         base / place for base in (root, root.parent) for place in (VIMEO_LR[lr] if lr else ())
     ]
@@ -202,10 +142,10 @@ def _open_vimeo(name: SetName, root: Path, list_name: str, lr: LrKind | None) ->
         clips.append(_paired(line, hr_folder, lr_root / line if lr_root else None, 7))
     if missing or not lines:
         raise DataError(_incomplete(name, root, missing, len(lines), VIMEO_TREE))
-    return FrameSet(name, root, tuple(clips), lr_root)
+    return FrameSet(name, root, tuple(clips), lr_root, (), left_out)
 
 
-def _open_folder(root: Path, lr: LrKind | None) -> FrameSet:
+def _open_folder(root: Path, lr: LrKind | None, only: Sequence[str]) -> FrameSet:
     """Every folder of frames and every video in a folder, or the folder itself as one clip."""
     hr_root = next(root / place for place in FOLDER_HR if (root / place).is_dir())
     beside = root if hr_root != root else None  # without a GT folder nothing tells LR from HR
@@ -214,18 +154,12 @@ def _open_folder(root: Path, lr: LrKind | None) -> FrameSet:
     if list_frames(hr_root)[0]:
         clip = _paired(hr_root.resolve().name, hr_root, lr_root, None)
         return FrameSet("folder", root, (clip,), lr_root)
-    clips, notes = [], []
+    clips, notes = {}, []
     for path in sorted(hr_root.iterdir(), key=natural_order):
-        if path.is_dir():
-            if list_frames(path)[0]:
-                clips.append(
-                    _paired(path.name, path, lr_root / path.name if lr_root else None, None)
-                )
-            else:
-                notes.append(f"skipped {path.name}/: no frames in it")
-        elif is_video(path):
-            lr_video = open_video(lr_root / path.name) if lr_root else None
-            clips.append(PairedClip(path.name, open_video(path), lr_video))
+        if is_video(path) or (path.is_dir() and list_frames(path)[0]):
+            clips[path.name] = path
+        elif path.is_dir():
+            notes.append(f"skipped {path.name}/: no frames in it")
         else:
             notes.append(f"ignored {path.name}: neither a video nor a folder of frames")
     if not clips:
@@ -233,7 +167,18 @@ def _open_folder(root: Path, lr: LrKind | None) -> FrameSet:
             f"{root} holds no clips; expected folders of frames (DIR/<clip>/*.png) or video files "
             f"in it, or DIR/GT/<clip> with DIR/BIx4/<clip>" + (f"; {notes[0]}" if notes else "")
         )
-    return FrameSet("folder", root, tuple(clips), lr_root, tuple(notes))
+    wanted, left_out = _wanted("folder", list(clips), only)
+    opened = tuple(_open_clip(clips[name], lr_root) for name in wanted)
+    return FrameSet("folder", root, opened, lr_root, tuple(notes), left_out)
+
+
+def _open_clip(path: Path, lr_root: Path | None) -> PairedClip:
+    """A folder of frames or a video, with its namesake among the LR clips."""
+    if path.is_dir():
+        return _paired(path.name, path, lr_root / path.name if lr_root else None, None)
+    return PairedClip(
+        path.name, open_video(path), open_video(lr_root / path.name) if lr_root else None
+    )
 
 
 def _paired(name: str, hr_folder: Path, lr_folder: Path | None, full: int | None) -> PairedClip:
@@ -257,6 +202,18 @@ def _paired(name: str, hr_folder: Path, lr_folder: Path | None, full: int | None
             f"{side} has a frame {first} that {other} has not ({len(odd)} such frames in all)"
         )
     return PairedClip(name, hr, lr, full, (*notes, *lr_notes))
+
+
+def _wanted(
+    name: str, known: Sequence[str], only: Sequence[str]
+) -> tuple[list[str], tuple[str, ...]]:
+    """The clips to open, in the order of the set, and those to leave out."""
+    if unknown := set(only) - set(known):
+        shown = ", ".join(known[:8]) + (", ..." if len(known) > 8 else "")
+        raise DataError(f"{name} has no clip {min(unknown)!r}; it has {shown}")
+    if not only:
+        return list(known), ()
+    return [n for n in known if n in only], tuple(n for n in known if n not in only)
 
 
 def _first_with(root: Path, places: Iterable[str], clips: Iterable[str]) -> Path | None:

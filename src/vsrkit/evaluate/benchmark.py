@@ -100,8 +100,18 @@ def evaluate(
         peak_memory_mb=memory.peak_mb(),
         precision=str(engine.precision),
         device=engine.device,
-        notes=frame_set.notes,
+        left_out=frame_set.left_out,
+        notes=(*frame_set.notes, *_not_measured(metrics, clips)),
     )
+
+
+def _not_measured(metrics: Sequence[Metric], clips: Sequence[ClipResult]) -> list[str]:
+    lacking = {m: [c.name for c in clips if m not in c.metrics] for m in metrics}
+    return [
+        f"{metric} needs two scored frames of a clip, {names[0]} has one; it has no average"
+        for metric, names in lacking.items()
+        if names
+    ]
 
 
 def _where_lr_came_from(frame_set: FrameSet, protocol: Protocol) -> str:

@@ -75,7 +75,7 @@ def compare_models(
     frame: its number in the clip, from 0; the middle one if None. Without a crop, the place is
         shown where the first model is furthest from the ground truth.
     """
-    rules, frame_set, _ = choose(data, set_name, protocol, clips)
+    rules, frame_set = choose(data, set_name, protocol, clips)
     places = [parse_crop(crop) for crop in crops]
     chosen = _chosen_clips(frame_set, places, all_of_them=bool(clips))
     engines = _engines(models, rules, untrained, device)

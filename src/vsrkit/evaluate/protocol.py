@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeAlias
 from torch import Tensor
 
 from vsrkit.data.degrade import BD, BI, CRF, Degradation
-from vsrkit.data.sets import LrKind, SetName
+from vsrkit.data.layouts import LrKind, SetName
 from vsrkit.errors import VsrkitError
 from vsrkit.evaluate.metrics import Channel, measured
 from vsrkit.windows import Padding

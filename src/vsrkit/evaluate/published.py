@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from importlib.resources import files
 from typing import Any
 
-from vsrkit.data.sets import SetName
+from vsrkit.data.layouts import SetName
 from vsrkit.evaluate.protocol import DEFAULTS, PROTOCOLS, Protocol
 
 

@@ -8,8 +8,9 @@ from typing import get_args
 
 from torch import nn
 
-from vsrkit.data.sets import SET_NAMES, FrameSet, SetName, detect_set, open_set
-from vsrkit.errors import DataError, VsrkitError, WeightsError
+from vsrkit.data.layouts import SET_NAMES, SetName
+from vsrkit.data.sets import FrameSet, detect_set, open_set
+from vsrkit.errors import VsrkitError, WeightsError
 from vsrkit.evaluate.benchmark import OnProgress, Result, evaluate
 from vsrkit.evaluate.protocol import DEFAULTS, Protocol, protocol_named
 from vsrkit.evaluate.scores import METRICS, USUAL, Metric
@@ -46,7 +47,7 @@ def evaluate_models(
     chosen: PrecisionName | None = next((p for p in PRECISIONS if p == precision), None)
     if chosen is None:
         raise VsrkitError(f"no precision called {precision!r}; there are {', '.join(PRECISIONS)}")
-    rules, frame_set, left_out = choose(data, set_name, protocol, clips)
+    rules, frame_set = choose(data, set_name, protocol, clips)
     wanted = choose_metrics(metrics)
     loaded = [trained_model(name, untrained=untrained) for name in models]  # fail before measuring
     names, results = titles(models), []
@@ -63,7 +64,7 @@ def evaluate_models(
             save_frames=save_frames / name if save_frames else None,
             on_progress=_with_model(on_progress, name),
         )
-        results.append(replace(result, left_out=left_out))
+        results.append(result)
     return [
         replace(result, weights=weights_sha256(model))
         for result, model in zip(results, models, strict=True)
@@ -72,22 +73,14 @@ def evaluate_models(
 
 def choose(
     data: Path, set_name: str | None, protocol: str | None, clips: Sequence[str]
-) -> tuple[Protocol, FrameSet, tuple[str, ...]]:
-    """The protocol, the set with the clips that are wanted, and the names of those left out."""
+) -> tuple[Protocol, FrameSet]:
+    """The protocol, and the set with the clips that are wanted."""
     if set_name is not None and set_name not in SET_NAMES:
         raise VsrkitError(f"no set called {set_name!r}; there are {', '.join(SET_NAMES)}")
     given: SetName | None = next((n for n in SET_NAMES if n == set_name), None)
     known = given or detect_set(data)
     rules = protocol_named(protocol or DEFAULTS[known])
-    frame_set = open_set(known, data, rules.lr_kind)
-    names = [clip.name for clip in frame_set.clips]
-    if unknown := set(clips) - set(names):
-        shown = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
-        raise DataError(f"{known} has no clip {min(unknown)!r}; it has {shown}")
-    if not clips:
-        return rules, frame_set, ()
-    kept = tuple(clip for clip in frame_set.clips if clip.name in clips)
-    return rules, replace(frame_set, clips=kept), tuple(n for n in names if n not in clips)
+    return rules, open_set(known, data, rules.lr_kind, clips)
 
 
 def choose_metrics(names: Sequence[str]) -> list[Metric]:
