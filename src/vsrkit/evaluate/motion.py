@@ -1,7 +1,7 @@
 """Optical flow without learning, for measuring: coarse-to-fine Lucas-Kanade on whole frames.
 
-A measure must not depend on which network's weights are at hand, or favour one that learnt with
-the same flow network; this needs neither.
+A measure must not depend on which network's weights are at hand, or favour those that learnt with
+one flow network; this has no weights.
 """
 
 import torch
