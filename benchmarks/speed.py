@@ -1,0 +1,250 @@
+"""How fast models run here, as ratios within one run, and how much of the machine they use.
+
+    python benchmarks/speed.py precision      vsrt-reds at 5x64x64: layouts, types, centre frame
+    python benchmarks/speed.py small          vsrt-s at three sizes: time, memory, share of the peak
+    python benchmarks/speed.py zoo            every entry at 180x320
+
+Each prints a table and writes benchmarks/results/speed-<suite>.json. Times are the best of a few
+interleaved rounds: machines are shared, and the best is what the code can do.
+"""
+
+import argparse
+import json
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from vsrkit import __version__
+from vsrkit.models import build_model, list_models
+from vsrkit.models.arithmetic import CountOnly
+from vsrkit.models.spec import Carried, Segments, Window
+from vsrkit.models.vsrt import REDS, VSRT
+from vsrkit.precision import (
+    CANDIDATES,
+    Convolution,
+    Precision,
+    _processor,
+    lay_out,
+    measured_speeds,
+    resolve_precision,
+    running_in,
+)
+
+RESULTS = Path(__file__).parent / "results"
+CENTRE = slice(2, 3)
+
+
+def best_seconds(runs: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
+    """The best time of each, all of them in turn, so that a slow moment hits every one."""
+    best = dict.fromkeys(runs, float("inf"))
+    for _ in range(rounds):
+        for name, run in runs.items():
+            begin = time.perf_counter()
+            run()
+            best[name] = min(best[name], time.perf_counter() - begin)
+    return best
+
+
+def gflop_of(run: Callable[[], Any]) -> float:
+    """Arithmetic of one run, in units of 1e9."""
+    with torch.no_grad(), CountOnly() as counter:
+        run()
+    return counter.flop / 1e9
+
+
+def precision_suite(rounds: int) -> dict[str, Any]:
+    """The released net on one window of 64x64: what layout, type and centre frame are worth."""
+    torch.manual_seed(0)
+    model = VSRT(REDS).eval()
+    clip = torch.rand(1, REDS.frames, 3, 64, 64)
+    auto = resolve_precision("auto", model)
+    speeds = measured_speeds(Convolution(64, 64, 3, 1), torch.device("cpu"))
+
+    def run(precision: Precision, keep: slice | None) -> Callable[[], Tensor]:
+        def forward() -> Tensor:
+            lay_out(model, precision)
+            with running_in(precision, "cpu"):
+                return model(clip, keep=keep)
+
+        return forward
+
+    cases = {str(c): (c, None) for c in CANDIDATES}
+    # Emulated bfloat16 would take minutes a run; its convolution's speed says enough.
+    too_slow = [n for n, (c, _) in cases.items() if speeds[c] < 0.2 * max(speeds.values())]
+    cases |= {f"{auto}, centre frame": (auto, CENTRE)}
+    runs = {name: run(*case) for name, case in cases.items() if name not in too_slow}
+    seconds = best_seconds(runs, rounds)
+    plain = seconds[str(CANDIDATES[0])]
+    for name in too_slow:
+        ratio = speeds[cases[name][0]] / speeds[CANDIDATES[0]]
+        seconds[name] = plain / ratio  # by its convolution alone
+    whole = seconds[str(auto)]
+    fastest = min(seconds[str(c)] for c in CANDIDATES)
+    print(f"vsrt-reds, 5x64x64, all frames unless said; {CANDIDATES[0]!s} = 1.00")
+    for name, value in seconds.items():
+        note = " (from its convolution; too slow to run)" if name in too_slow else ""
+        print(f"  {name:40} {value:8.2f} s  {plain / value:5.2f} x{note}")
+    print(
+        f"  auto is {auto}: {fastest / whole:.3f} of the best, {plain / whole:.2f} x the plain one"
+    )
+    centre = seconds[f"{auto}, centre frame"]
+    print(f"  the centre frame alone: {whole / centre:.2f} x on top")
+    return {
+        "seconds": seconds,
+        "too_slow": too_slow,
+        "auto": str(auto),
+        "auto_over_plain": plain / whole,
+        "auto_of_best": fastest / whole,
+        "centre_over_all": whole / centre,
+    }
+
+
+def small_suite(rounds: int) -> dict[str, Any]:
+    """vsrt-s frame by frame inside a segment: time, share of the convolution's peak, memory."""
+    model = build_model("vsrt-s").eval()
+    precision = resolve_precision("auto", model)
+    lay_out(model, precision)
+    layout = torch.channels_last if precision.channels_last else torch.contiguous_format
+    sizes = [(90, 160), (180, 320), (360, 640)]
+    length = 4
+    runs: dict[str, Callable[[], Any]] = {}
+    gflop: dict[str, float] = {}
+    for h, w in sizes:
+        clip = torch.rand(1, length, 3, h, w)
+        runs[f"{h}x{w}"] = lambda clip=clip: _forward(model, clip, precision)
+        gflop[f"{h}x{w}"] = gflop_of(lambda clip=clip: model(clip)) / length
+        layer = nn.Conv2d(64, 64, 3, padding=1)
+        lay_out(layer, precision)
+        x = torch.rand(1, 64, h, w).contiguous(memory_format=layout)
+        runs[f"peak {h}x{w}"] = lambda layer=layer, x=x: _forward(layer, x, precision)
+    seconds = best_seconds(runs, rounds)
+    rows = []
+    print(f"vsrt-s in {precision}, {length} frames at once")
+    for h, w in sizes:
+        name = f"{h}x{w}"
+        frame = seconds[name] / length
+        peak = 2 * h * w * 64 * 64 * 9 / seconds[f"peak {name}"] / 1e9
+        share = gflop[name] / frame / peak
+        memory = peak_memory(h, w)
+        rows.append(
+            {"size": name, "seconds": frame, "gflop": gflop[name], "peak_gflops": peak}
+            | {"share_of_peak": share, "peak_memory_mb": memory}
+        )
+        print(
+            f"  {name:8} {frame:7.3f} s/frame  {gflop[name]:6.1f} GFLOP  "
+            f"{gflop[name] / frame:6.1f} GFLOP/s = {share:4.0%} of the convolution's {peak:.0f}  "
+            f"{memory:.0f} MB"
+        )
+    for a, b in pairwise(rows):
+        doubling = (b["seconds"] / a["seconds"]) ** 0.5
+        print(f"  {a['size']} -> {b['size']}: {doubling:.2f} x the time per doubling of pixels")
+        b["time_per_doubling"] = doubling
+    return {"precision": str(precision), "rows": rows}
+
+
+def _forward(model: nn.Module, clip: Tensor, precision: Precision) -> Any:
+    with running_in(precision, "cpu"):
+        return model(clip)
+
+
+MEMORY = """
+import resource, sys, torch
+from vsrkit.models import build_model
+from vsrkit.upscale import make_engine, upscale_frames
+name, h, w, frames = sys.argv[1], *map(int, sys.argv[2:])
+engine = make_engine(build_model(name))
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+for _ in upscale_frames((torch.rand(3, h, w) for _ in range(frames)), engine):
+    pass
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
+"""
+
+
+def peak_memory(h: int, w: int, name: str = "vsrt-s", frames: int = 20) -> float:
+    """MB that a process of its own needs on top of what it had when the model was loaded."""
+    arguments = [sys.executable, "-c", MEMORY, name, str(h), str(w), str(frames)]
+    return float(subprocess.run(arguments, check=True, capture_output=True, text=True).stdout)
+
+
+def zoo_suite(rounds: int) -> dict[str, Any]:
+    """Every entry at 180x320 in the precision that `auto` finds, random weights.
+
+    One frame of a window model costs a window; recurrent ones run three frames (their warm-up is
+    not counted). A net of more than 2 TFLOP a frame is run on 64x64 pixels and scaled up.
+    """
+    h, w = 180, 320
+    rows = []
+    print(f"{'model':24} {'s/frame':>8} {'GFLOP':>9} {'GFLOP/s':>8} {'MB':>7}")
+    for name in list_models():
+        model: Any = build_model(name).eval()
+        precision = resolve_precision("auto", model)
+        lay_out(model, precision)
+        frames, kept = _clip_length(model)
+        side = model.spec.tile or 64
+        gflop = gflop_of(lambda m=model, f=frames, s=side: m(torch.rand(1, f, 3, s, s))) / kept
+        per_frame = gflop * h * w / side**2
+        if per_frame < 2000 and model.spec.tile is None:
+            clip = torch.rand(1, frames, 3, h, w)[..., : _fit(h, model), : _fit(w, model)]
+        else:
+            clip = torch.rand(1, frames, 3, side, side)
+        share = clip.shape[-2] * clip.shape[-1] / (h * w)
+        seconds = best_seconds(
+            {name: lambda m=model, c=clip, p=precision: _forward(m, c, p)}, rounds
+        )
+        frame = seconds[name] / kept / share
+        memory = peak_memory(*clip.shape[-2:], name, frames) if share == 1 else None
+        rows.append(
+            {"model": name, "seconds": frame, "gflop": per_frame, "scaled": share < 1}
+            | {"gflops": per_frame / frame, "peak_memory_mb": memory}
+        )
+        shown = f"{memory:7.0f}" if memory else "      -"
+        print(f"{name:24} {frame:8.2f} {per_frame:9.1f} {per_frame / frame:8.1f} {shown}")
+    return {"size": f"{h}x{w}", "rows": rows}
+
+
+def _clip_length(model: Any) -> tuple[int, int]:
+    """Frames to run, and how many of them are new."""
+    match model.spec.context:
+        case Window(size=size):
+            return size, 1
+        case Segments() | Carried():
+            return max(3, model.spec.min_frames), max(3, model.spec.min_frames)
+    raise TypeError(model.spec.context)
+
+
+def _fit(side: int, model: Any) -> int:
+    return side // model.spec.multiple * model.spec.multiple
+
+
+SUITES = {"precision": precision_suite, "small": small_suite, "zoo": zoo_suite}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("suite", choices=SUITES)
+    parser.add_argument("--rounds", type=int, default=3)
+    arguments = parser.parse_args()
+    result = SUITES[arguments.suite](arguments.rounds)
+    machine = {
+        "processor": _processor(torch.device("cpu")),
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "vsrkit": __version__,
+    }
+    RESULTS.mkdir(exist_ok=True)
+    path = RESULTS / f"speed-{arguments.suite}.json"
+    path.write_text(json.dumps({"machine": machine, **result}, indent=2) + "\n", encoding="utf-8")
+    print(f"written to {path}")
+
+
+if __name__ == "__main__":
+    main()
