@@ -2,6 +2,7 @@
 
 import json
 import logging
+import multiprocessing
 import os
 import signal
 from dataclasses import replace
@@ -86,6 +87,21 @@ def test_a_signal_saves_the_step_and_stops(config, tmp_path, monkeypatch):
     monkeypatch.setattr(loop, "compute_gradients", compute)
     train(stopped, resume=True)
     assert_same_state(state(straight), state(stopped))
+
+
+def test_a_signal_to_all_processes_does_not_end_the_loader(config, monkeypatch):
+    compute = loop.compute_gradients
+
+    def asked(run, parts):
+        if run.progress.step == 1:
+            [helper] = multiprocessing.active_children()
+            os.kill(helper.pid, signal.SIGTERM)
+            os.kill(os.getpid(), signal.SIGTERM)
+        return compute(run, parts)
+
+    monkeypatch.setattr(loop, "compute_gradients", asked)
+    with pytest.raises(StoppedError, match="after step 2"):
+        train(config(workers=1, steps=20))
 
 
 def test_accumulated_gradients_are_those_of_one_large_batch(config, tmp_path):

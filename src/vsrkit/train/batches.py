@@ -1,5 +1,6 @@
 """Batches of training pairs, each a pure function of the seed and the step."""
 
+import signal
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
@@ -111,4 +112,12 @@ def prefetched(make: Callable[[int], T], steps: range, *, workers: int) -> Itera
     Processes, not threads: two threads that both compute with all cores slow each other down.
     Without workers everything is made here, when it is asked for.
     """
-    return DataLoader(_Steps(make, steps), batch_size=None, num_workers=workers)
+    return DataLoader(
+        _Steps(make, steps), batch_size=None, num_workers=workers, worker_init_fn=_ignore_signals
+    )
+
+
+def _ignore_signals(_: int) -> None:
+    """Signals that are meant for the run reach its helpers too: the run decides, and ends them."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
