@@ -9,7 +9,7 @@ import torch
 from rich.table import Table
 
 from vsrkit.models import MODELS, build_model, weights_at_hand
-from vsrkit.models.arithmetic import CountOnly, gflop_per_megapixel
+from vsrkit.models.arithmetic import gflop_per_megapixel
 from vsrkit.models.spec import Carried, Context, Segments, Window
 
 
@@ -21,7 +21,7 @@ def describe_all() -> list[dict[str, Any]]:
 def describe(name: str) -> dict[str, Any]:
     """The facts of one entry."""
     entry = MODELS[name]
-    with torch.no_grad(), CountOnly():
+    with torch.device("meta"):  # no room and no time for weights
         model: Any = build_model(name)
     parameters = sum(p.numel() for p in model.parameters())
     at_hand = weights_at_hand(name)
