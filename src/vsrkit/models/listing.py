@@ -9,7 +9,7 @@ import torch
 from rich.table import Table
 
 from vsrkit.models import MODELS, build_model, weights_at_hand
-from vsrkit.models.arithmetic import gflop_per_megapixel
+from vsrkit.models.arithmetic import CountOnly, gflop_per_megapixel
 from vsrkit.models.spec import Carried, Context, Segments, Window
 
 
@@ -19,34 +19,36 @@ def describe_all() -> list[dict[str, Any]]:
 
 
 def describe(name: str) -> dict[str, Any]:
-    """The facts of one entry."""
+    """What is known of one entry."""
     entry = MODELS[name]
-    with torch.device("meta"):  # no room and no time for weights
-        model: Any = build_model(name)
-    parameters = sum(p.numel() for p in model.parameters())
+    facts = _stored_facts().get(name) or count_facts(name)
     at_hand = weights_at_hand(name)
     return {
         "name": name,
         "summary": entry.summary,
-        "parameters": parameters,
-        "scale": model.spec.scale,
-        "frames": _frames(model.spec.context),
-        "gflop_per_megapixel": _known_gflop().get(name) or count_gflop(name),
+        **facts,
         "weights": None if at_hand is None else str(at_hand),
-        "needs_weights": parameters > 0,
+        "needs_weights": facts["parameters"] > 0,
         "licence": entry.licence,
     }
 
 
-def count_gflop(name: str) -> float:
-    """Arithmetic for one output frame of a million LR pixels; takes a second or two."""
-    return round(gflop_per_megapixel(lambda: build_model(name)), 1)
+def count_facts(name: str) -> dict[str, Any]:
+    """What follows from the network itself; takes a second or two."""
+    with torch.no_grad(), CountOnly():
+        model: Any = build_model(name)
+    return {
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "scale": model.spec.scale,
+        "frames": _frames(model.spec.context),
+        "gflop_per_megapixel": round(gflop_per_megapixel(lambda: build_model(name)), 1),
+    }
 
 
 @cache
-def _known_gflop() -> dict[str, float]:
-    """What `benchmarks/arithmetic.py` counted; `vsrkit models` should not take half a minute."""
-    return json.loads(files("vsrkit.models").joinpath("gflop.json").read_text(encoding="utf-8"))
+def _stored_facts() -> dict[str, dict[str, Any]]:
+    """What `benchmarks/arithmetic.py` counted: `vsrkit models` should not take half a minute."""
+    return json.loads(files("vsrkit.models").joinpath("facts.json").read_text(encoding="utf-8"))
 
 
 def _frames(context: Context) -> str:
