@@ -4,11 +4,14 @@ A measure must not depend on which network's weights are at hand, or favour thos
 one flow network; this has no weights.
 """
 
+from functools import lru_cache
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from vsrkit.models.flow import warp
+from vsrkit.resample import resample, tap_matrix
 
 RADIUS = 7  # of the square in which the flow is taken to be constant
 STEPS = 5  # Gauss-Newton steps on each level of the pyramid
@@ -64,6 +67,13 @@ def _refine(flow: Tensor, reference: Tensor, neighbour: Tensor) -> Tensor:
 
 def _square_mean(x: Tensor) -> Tensor:
     """Mean over a square of 2 * RADIUS + 1 pixels a side, of what lies inside the frame."""
-    size = 2 * RADIUS + 1
-    x = F.avg_pool2d(x, (size, 1), 1, (RADIUS, 0), count_include_pad=False)
-    return F.avg_pool2d(x, (1, size), 1, (0, RADIUS), count_include_pad=False)
+    height, width = x.shape[-2:]
+    return resample(x, _mean_matrix(height), _mean_matrix(width))
+
+
+@lru_cache(maxsize=32)
+@torch.inference_mode(False)
+def _mean_matrix(length: int) -> Tensor:
+    taps = torch.arange(length)[:, None] + torch.arange(-RADIUS, RADIUS + 1)
+    inside = (taps >= 0) & (taps < length)
+    return tap_matrix(taps, inside, length, "replicate")

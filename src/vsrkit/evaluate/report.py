@@ -64,7 +64,8 @@ def describe(results: Sequence[Result]) -> list[str]:
             )
         lines += [f"{clip.name}: {note}" for note in clip.notes]
     if first.left_out:
-        lines.append(f"partial: left out {', '.join(first.left_out)}")
+        more = f" and {len(first.left_out) - 8} more" if len(first.left_out) > 8 else ""
+        lines.append(f"partial: left out {', '.join(first.left_out[:8])}{more}")
     if first.partial:
         lines.append("partial: this average is not over the full set; compare it with nothing else")
     return lines + list(first.notes)
