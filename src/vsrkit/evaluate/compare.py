@@ -14,7 +14,7 @@ from vsrkit.errors import DataError, VsrkitError
 from vsrkit.evaluate.benchmark import OnProgress, check_clips
 from vsrkit.evaluate.metrics import psnr
 from vsrkit.evaluate.protocol import Protocol
-from vsrkit.evaluate.run import choose, titles, trained_model
+from vsrkit.evaluate.run import check_device, choose, titles, trained_model
 from vsrkit.upscale import Engine, make_engine, upscale_frames
 
 TRUTH = "ground truth"
@@ -75,6 +75,7 @@ def compare_models(
     frame: its number in the clip, from 0; the middle one if None. Without a crop, the place is
         shown where the first model is furthest from the ground truth.
     """
+    check_device(device)
     rules, frame_set = choose(data, set_name, protocol, clips)
     places = [parse_crop(crop) for crop in crops]
     chosen = _chosen_clips(frame_set, places, all_of_them=bool(clips))

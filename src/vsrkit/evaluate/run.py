@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
+import torch
 from torch import nn
 
 from vsrkit.data.layouts import SET_NAMES, SetName
@@ -47,6 +48,7 @@ def evaluate_models(
     chosen: PrecisionName | None = next((p for p in PRECISIONS if p == precision), None)
     if chosen is None:
         raise VsrkitError(f"no precision called {precision!r}; there are {', '.join(PRECISIONS)}")
+    check_device(device)
     rules, frame_set = choose(data, set_name, protocol, clips)
     wanted = choose_metrics(metrics)
     loaded = [trained_model(name, untrained=untrained) for name in models]  # fail before measuring
@@ -81,6 +83,21 @@ def choose(
     known = given or detect_set(data)
     rules = protocol_named(protocol or DEFAULTS[known])
     return rules, open_set(known, data, rules.lr_kind, clips)
+
+
+def check_device(name: str) -> None:
+    """Say it in one line if a device is not there, before anything is loaded."""
+    try:
+        kind = torch.device(name).type
+    except RuntimeError:
+        raise VsrkitError(f"no device called {name!r}; there are cpu, cuda and mps") from None
+    there = {
+        "cpu": True,
+        "cuda": torch.cuda.is_available(),
+        "mps": torch.backends.mps.is_available(),
+    }
+    if not there.get(kind, False):
+        raise VsrkitError(f"this machine, or this PyTorch, has no {kind}; use --device cpu")
 
 
 def choose_metrics(names: Sequence[str]) -> list[Metric]:
