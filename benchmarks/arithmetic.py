@@ -1,14 +1,14 @@
-"""Count the arithmetic of every entry of the zoo and keep it for `vsrkit models`."""
+"""Count parameters and arithmetic of every entry of the zoo and keep it for `vsrkit models`."""
 
 import json
 from pathlib import Path
 
 import vsrkit.models
 from vsrkit.models import list_models
-from vsrkit.models.listing import count_gflop
+from vsrkit.models.listing import count_facts
 
 if __name__ == "__main__":
-    counted = {name: count_gflop(name) for name in list_models()}
-    path = Path(vsrkit.models.__file__).with_name("gflop.json")
+    counted = {name: count_facts(name) for name in list_models()}
+    path = Path(vsrkit.models.__file__).with_name("facts.json")
     path.write_text(json.dumps(counted, indent=2) + "\n", encoding="utf-8")
     print(path.read_text(encoding="utf-8"))

@@ -13,7 +13,7 @@ from vsrkit import cli, demo
 from vsrkit.errors import VsrkitError
 from vsrkit.models import list_models
 from vsrkit.models.arithmetic import CountOnly
-from vsrkit.models.listing import count_gflop
+from vsrkit.models.listing import count_facts
 
 
 def run(*arguments, check=True):
@@ -98,10 +98,10 @@ def test_models_as_json(listed):
     assert all(row["licence"] for row in listed)
 
 
-@pytest.mark.parametrize("name", ["vsrt-s", "vsrt-reds"])
-def test_the_stored_arithmetic_is_what_is_counted(listed, name):
-    stored = {row["name"]: row["gflop_per_megapixel"] for row in listed}
-    assert stored[name] == count_gflop(name)
+@pytest.mark.parametrize("name", ["bicubic", "vsrt-s", "edvr-m", "frvsr"])
+def test_the_stored_facts_are_what_is_counted(listed, name):
+    stored = next(row for row in listed if row["name"] == name)
+    assert count_facts(name).items() <= stored.items()
 
 
 def test_counting_agrees_with_a_sum_by_hand():
