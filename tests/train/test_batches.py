@@ -87,6 +87,7 @@ def test_too_short_clips_are_never_drawn(make, tmp_path):
         make(shares=[Share(clips=clips, weight=1.0, degradation=Fixed())], frames=5)
 
 
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")  # Python 3.12 on
 @pytest.mark.parametrize("workers", [0, 1])
 def test_prefetching_keeps_the_order(make, workers):
     batches = make(batch_size=1)

@@ -89,6 +89,7 @@ def test_a_signal_saves_the_step_and_stops(config, tmp_path, monkeypatch):
     assert_same_state(state(straight), state(stopped))
 
 
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")  # Python 3.12 on
 def test_a_signal_to_all_processes_does_not_end_the_loader(config, monkeypatch):
     compute = loop.compute_gradients
 

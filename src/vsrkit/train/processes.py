@@ -49,7 +49,7 @@ class Processes:
         """The model whose backward pass averages the gradients of all processes."""
         if self.count == 1:
             return model
-        return cast("nn.Module", DistributedDataParallel(model, broadcast_buffers=False))
+        return cast("nn.Module", DistributedDataParallel(model))
 
 
 @contextmanager
