@@ -15,7 +15,8 @@ import vsrkit
 from vsrkit.errors import UnknownModelError, VsrkitError, WeightsError
 from vsrkit.models import build_model, list_models, load_model, load_spynet, save_model
 from vsrkit.models.flow import SPyNet, spynet_basicsr_name, spynet_public_name
-from vsrkit.models.vsrt import VSRT, VSRTConfig, public_name
+from vsrkit.models.vsrt import VSRT, VSRTConfig
+from vsrkit.models.vsrt_files import public_name
 from vsrkit.models.vsrt_small import SmallConfig, VSRTSmall
 
 TINY = VSRTConfig(

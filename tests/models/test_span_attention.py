@@ -111,3 +111,20 @@ def test_a_fresh_layer_adds_nothing():
     x = torch.randn(1, 6, 16, 16)
     own = layer.project(x)
     assert not layer(own, {0: own}).any()
+
+
+def test_no_line_of_pixels_stands_out():
+    """What attention adds has the same energy on patch borders as between them."""
+    torch.manual_seed(0)
+    layer = SpanAttention(32, 16, heads=2, patch=4, span=2, reach=1).eval()
+    torch.nn.init.normal_(layer.out.weight, std=0.1)
+    torch.nn.init.normal_(layer.distance)
+    energy = torch.zeros(2, 4)
+    for _ in range(6):
+        added = attend(layer, [torch.randn(1, 32, 112, 112) for _ in range(3)])[..., 8:-8, 8:-8]
+        square = added.square().mean((0, 1))
+        energy[0] += square.mean(0).view(-1, 4).mean(0)  # by column, modulo the patch
+        energy[1] += square.mean(1).view(-1, 4).mean(0)  # by row
+    relative = energy / energy.mean(1, keepdim=True)
+    # Six noise frames leave about 1 % of chance; a grid that shows has tens of percent.
+    assert (relative - 1).abs().max() < 0.04

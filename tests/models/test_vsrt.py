@@ -11,17 +11,10 @@ from tests.golden.recipe import noise, tensor_for, video
 
 from vsrkit.errors import VsrkitError
 from vsrkit.models import build_model
-from vsrkit.models.vsrt import (
-    PAPER,
-    REDS,
-    VSRT,
-    VSRTConfig,
-    attention_weights,
-    detect,
-    position_release,
-    position_xyt,
-    public_name,
-)
+from vsrkit.models.plain_block import attention_weights
+from vsrkit.models.position import position_release, position_xyt
+from vsrkit.models.vsrt import PAPER, REDS, VSRT, VSRTConfig
+from vsrkit.models.vsrt_files import detect, public_name
 
 FOLDER = Path(__file__).parents[1] / "golden"
 GOLDEN = load_file(FOLDER / "vsrt.safetensors")

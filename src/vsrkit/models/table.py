@@ -22,6 +22,7 @@ from vsrkit.models import (
     toflow,
     vespcn,
     vsrt,
+    vsrt_files,
     vsrt_small,
 )
 
@@ -43,9 +44,9 @@ ARCHITECTURES: dict[str, Architecture] = {
     "vsrt": Architecture(
         config=vsrt.VSRTConfig,
         build=vsrt.VSRT,
-        detect=vsrt.detect,
-        public_name=vsrt.public_name,
-        translate=vsrt.translate,
+        detect=vsrt_files.detect,
+        public_name=vsrt_files.public_name,
+        translate=vsrt_files.translate,
     ),
     "vsrt-small": Architecture(config=vsrt_small.SmallConfig, build=vsrt_small.VSRTSmall),
     "basicvsr": Architecture(

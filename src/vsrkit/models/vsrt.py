@@ -5,9 +5,6 @@ The paper's text and the authors' release differ in many places. Every differenc
 follows the text. docs/fidelity.md has the table.
 """
 
-import math
-import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -18,7 +15,9 @@ from torch import Tensor, nn
 
 from vsrkit.errors import VsrkitError
 from vsrkit.models.blocks import Tower, TwoStageTail, conv3x3, residual_blocks, upsample_bilinear
-from vsrkit.models.flow import SPyNet, spynet_public_name, spynet_translate, warp
+from vsrkit.models.flow import SPyNet, warp
+from vsrkit.models.plain_block import LinearAttention, TokenFeedForward, attention_weights
+from vsrkit.models.position import position_release, position_xyt
 from vsrkit.models.spec import Spec, Window
 
 
@@ -182,9 +181,13 @@ class Layer(nn.Module):
         self.post = config.norm == "post"
         self.attention = _attention(config)
         self.attention_norm = None if self.attention is None else _norm(config)
-        self.feed_forward = (
-            TokenFeedForward(config) if config.feed_forward == "token" else FlowFeedForward(config)
-        )
+        self.feed_forward: nn.Module
+        if config.feed_forward == "token":
+            self.feed_forward = TokenFeedForward(
+                config.channels, patch=config.patch, width=config.token_width
+            )
+        else:
+            self.feed_forward = FlowFeedForward(config)
         self.feed_forward_norm = _norm(config)
 
     def forward(
@@ -230,7 +233,13 @@ def _attention(config: VSRTConfig) -> nn.Module | None:
         case "stcsa":
             return ConvAttention(config)
         case "linear":
-            return LinearAttention(config)
+            return LinearAttention(
+                config.channels,
+                patch=config.patch,
+                width=config.token_width,
+                heads=config.heads,
+                scaled=config.scaled,
+            )
         case "none":
             return None
 
@@ -283,38 +292,6 @@ class ConvAttention(nn.Module):
         return (total / share).unflatten(0, (b, t))
 
 
-def attention_weights(q: Tensor, k: Tensor, scaled: bool) -> Tensor:
-    """Softmax over keys of the similarity: (..., N, d) and (..., M, d) -> (..., N, M)."""
-    scale = q.shape[-1] ** -0.5 if scaled else 1.0
-    return (q * scale @ k.transpose(-1, -2)).softmax(-1)
-
-
-class LinearAttention(nn.Module):
-    """The plain Transformer's attention: fully connected projections of each patch."""
-
-    def __init__(self, config: VSRTConfig) -> None:
-        super().__init__()
-        self.config = config
-        token, width = config.channels * config.patch**2, config.token_width * config.heads
-        self.to_q, self.to_k, self.to_v = (nn.Linear(token, width, bias=False) for _ in range(3))
-        self.out = nn.Linear(width, token, bias=False)
-
-    def forward(self, x: Tensor, keep: slice) -> Tensor:
-        """(B, T, C, H, W) -> the frames in `keep`."""
-        p, heads = self.config.patch, self.config.heads
-        every = rearrange(x, "b t c (i p) (j q) -> b (t i j) (c p q)", p=p, q=p)
-        wanted = rearrange(x[:, keep], "b t c (i p) (j q) -> b (t i j) (c p q)", p=p, q=p)
-        q, k, v = (
-            rearrange(layer(tokens), "b n (g d) -> b g n d", g=heads)
-            for layer, tokens in ((self.to_q, wanted), (self.to_k, every), (self.to_v, every))
-        )
-        y = rearrange(attention_weights(q, k, self.config.scaled) @ v, "b g n d -> b n (g d)")
-        t, h = x[:, keep].shape[1], x.shape[-2]
-        return rearrange(
-            self.out(y), "b (t i j) (c p q) -> b t c (i p) (j q)", t=t, i=h // p, p=p, q=p
-        )
-
-
 class FlowFeedForward(nn.Module):
     """Bidirectional optical-flow feed-forward (BOFF): one tower per direction, then fusion.
 
@@ -355,26 +332,6 @@ class FlowFeedForward(nn.Module):
         return F.leaky_relu(y, self.config.slope).unflatten(0, x[:, keep].shape[:2])
 
 
-class TokenFeedForward(nn.Module):
-    """The plain Transformer's feed-forward: two linear layers on each patch by itself."""
-
-    def __init__(self, config: VSRTConfig) -> None:
-        super().__init__()
-        self.patch = config.patch
-        token = config.channels * config.patch**2
-        self.inner = nn.Linear(token, config.token_width)
-        self.outer = nn.Linear(config.token_width, token)
-
-    def forward(
-        self, x: Tensor, lr: Tensor, flows: tuple[Tensor, Tensor] | None, keep: slice
-    ) -> Tensor:
-        """(B, T, C, H, W) -> the frames in `keep`; frames and flows are not looked at."""
-        p = self.patch
-        tokens = rearrange(x[:, keep], "b t c (i p) (j q) -> b t i j (c p q)", p=p, q=p)
-        y = self.outer(F.relu(self.inner(tokens)))
-        return rearrange(y, "b t i j (c p q) -> b t c (i p) (j q)", p=p, q=p)
-
-
 def previous(x: Tensor) -> Tensor:
     """For each frame the one before it; the first has itself. (B, T, ...) -> same."""
     return torch.cat([x[:, :1], x[:, :-1]], 1)
@@ -383,114 +340,3 @@ def previous(x: Tensor) -> Tensor:
 def following(x: Tensor) -> Tensor:
     """For each frame the one after it; the last has itself. (B, T, ...) -> same."""
     return torch.cat([x[:, 1:], x[:, -1:]], 1)
-
-
-def position_xyt(t: int, c: int, h: int, w: int) -> Tensor:
-    """Sines and cosines of column, row and frame number, a third of the channels each.
-
-    64 channels are not divisible by three and a third must hold pairs: x and y get 22 channels
-    each and t the remaining 20; the frequencies are the paper's, 10000^(-2k / (c / 3)).
-    Returns (T, C, H, W).
-    """
-    third = 2 * math.ceil(c / 6)
-    k = torch.arange(third // 2)
-    frequency = 10000.0 ** (-2 * k / (c / 3))
-
-    def code(length: int) -> Tensor:  # (third, length)
-        angle = torch.arange(length) * frequency[:, None]
-        return torch.stack([angle.sin(), angle.cos()], 1).flatten(0, 1)
-
-    x = code(w)[None, :, None, :].expand(t, third, h, w)
-    y = code(h)[None, :, :, None].expand(t, third, h, w)
-    time = code(t).T[:, :, None, None].expand(t, third, h, w)
-    return torch.cat([x, y, time], 1)[:, :c]
-
-
-def position_release(t: int, c: int, h: int, w: int, *, interleaved: bool) -> Tensor:
-    """The position code that the released weights were trained with: (T, C, H, W).
-
-    The release hands (B, T, C, H, W) to a package that expects channels where time is. So the
-    frame number chooses a wave, and positions run over channel, row and column: there is no
-    temporal position in it. Versions of that package differ in the order of waves (`interleaved`
-    is 5.0.0 and later), which matters from seven frames on; the release used 4.0.0.
-    """
-    waves = 2 * math.ceil(t / 6)  # per axis
-    frequency = 10000.0 ** (-2 * torch.arange(waves // 2) / waves)
-
-    def code(length: int) -> Tensor:  # (waves, length)
-        angle = torch.arange(length) * frequency[:, None]
-        pairs = torch.stack([angle.sin(), angle.cos()], 1 if interleaved else 0)
-        return pairs.flatten(0, 1)
-
-    rows = torch.cat(
-        [
-            code(c)[:, :, None, None].expand(waves, c, h, w),
-            code(h)[:, None, :, None].expand(waves, c, h, w),
-            code(w)[:, None, None, :].expand(waves, c, h, w),
-        ]
-    )
-    return rows[:t]
-
-
-# Public weight files.
-
-_PUBLIC_NAMES = (
-    (r"^encoder\.main\.0\.", "conv_first."),
-    (r"^encoder\.main\.2\.", "feature_extraction."),
-    (r"^flow\.", "spynet.spynet."),
-    (r"^layers\.(\d+)\.attention_norm\.", r"transformer.layers.\1.0.fn.norm."),
-    (r"^layers\.(\d+)\.attention\.out\.", r"transformer.layers.\1.0.fn.fn.conv."),
-    (r"^layers\.(\d+)\.attention\.", r"transformer.layers.\1.0.fn.fn."),
-    (r"^layers\.(\d+)\.feed_forward_norm\.", r"transformer.layers.\1.1.fn.norm."),
-    (
-        r"^layers\.(\d+)\.feed_forward\.from_next\.",
-        r"transformer.layers.\1.1.fn.fn.backward_resblocks.",
-    ),
-    (
-        r"^layers\.(\d+)\.feed_forward\.from_prev\.",
-        r"transformer.layers.\1.1.fn.fn.forward_resblocks.",
-    ),
-    (r"^layers\.(\d+)\.feed_forward\.", r"transformer.layers.\1.1.fn.fn."),
-    (r"^tail\.", ""),
-)
-
-
-def public_name(name: str) -> str:
-    """The name of our tensor in the authors' release."""
-    for pattern, replacement in _PUBLIC_NAMES:
-        name, found = re.subn(pattern, replacement, name)
-        if found:
-            break
-    return spynet_public_name(name)
-
-
-def translate(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Leave out the position code's frequencies, which follow from the number of frames."""
-    kept = {name: value for name, value in tensors.items() if not name.endswith("penc.inv_freq")}
-    return spynet_translate(kept)
-
-
-def detect(tensors: Mapping[str, Tensor]) -> VSRTConfig | None:
-    """Read the hyper-parameters off a file of the release; None if it is not one.
-
-    No shape tells the number of frames (the release always has depth = frames) or of heads.
-    """
-    norm = tensors.get("transformer.layers.0.0.fn.norm.weight")
-    if norm is None or norm.dim() != 3:
-        return None
-    channels, size, _ = norm.shape
-    depth = _count(tensors, r"transformer\.layers\.(\d+)\.0\.fn\.norm\.weight")
-    tower = r"transformer\.layers\.0\.1\.fn\.fn\.backward_resblocks\.main\.2\.(\d+)\.conv1\.weight"
-    return VSRTConfig(
-        frames=depth,
-        depth=depth,
-        channels=channels,
-        extract_blocks=_count(tensors, r"feature_extraction\.(\d+)\.conv1\.weight"),
-        tower_blocks=_count(tensors, tower),
-        reconstruct_blocks=_count(tensors, r"reconstruction\.(\d+)\.conv1\.weight"),
-        size=size,
-    )
-
-
-def _count(tensors: Mapping[str, Tensor], pattern: str) -> int:
-    return sum(bool(re.fullmatch(pattern, name)) for name in tensors)

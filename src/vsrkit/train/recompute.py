@@ -7,7 +7,8 @@ from torch.utils.checkpoint import checkpoint
 
 from vsrkit.models.blocks import TwoStageTail
 from vsrkit.models.span_attention import SpanAttention
-from vsrkit.models.vsrt import ConvAttention, LinearAttention
+from vsrkit.models.plain_block import LinearAttention
+from vsrkit.models.vsrt import ConvAttention
 
 
 def recompute_activations(model: nn.Module) -> None:

@@ -1,0 +1,61 @@
+"""The plain Transformer block that the paper argues against: fully connected, token by token."""
+
+import torch.nn.functional as F
+from einops import rearrange
+from torch import Tensor, nn
+
+
+def attention_weights(q: Tensor, k: Tensor, scaled: bool) -> Tensor:
+    """Softmax over keys of the similarity: (..., N, d) and (..., M, d) -> (..., N, M)."""
+    scale = q.shape[-1] ** -0.5 if scaled else 1.0
+    return (q * scale @ k.transpose(-1, -2)).softmax(-1)
+
+
+class LinearAttention(nn.Module):
+    """The plain Transformer's attention: fully connected projections of each patch."""
+
+    def __init__(
+        self, channels: int, *, patch: int, width: int, heads: int = 1, scaled: bool = True
+    ) -> None:
+        super().__init__()
+        self.patch, self.heads, self.scaled = patch, heads, scaled
+        token = channels * patch**2
+        self.to_q, self.to_k, self.to_v = (
+            nn.Linear(token, width * heads, bias=False) for _ in range(3)
+        )
+        self.out = nn.Linear(width * heads, token, bias=False)
+
+    def forward(self, x: Tensor, keep: slice) -> Tensor:
+        """(B, T, C, H, W) -> the frames in `keep`."""
+        p, heads = self.patch, self.heads
+        every = rearrange(x, "b t c (i p) (j q) -> b (t i j) (c p q)", p=p, q=p)
+        wanted = rearrange(x[:, keep], "b t c (i p) (j q) -> b (t i j) (c p q)", p=p, q=p)
+        q, k, v = (
+            rearrange(layer(tokens), "b n (g d) -> b g n d", g=heads)
+            for layer, tokens in ((self.to_q, wanted), (self.to_k, every), (self.to_v, every))
+        )
+        y = rearrange(attention_weights(q, k, self.scaled) @ v, "b g n d -> b n (g d)")
+        t, h = x[:, keep].shape[1], x.shape[-2]
+        return rearrange(
+            self.out(y), "b (t i j) (c p q) -> b t c (i p) (j q)", t=t, i=h // p, p=p, q=p
+        )
+
+
+class TokenFeedForward(nn.Module):
+    """The plain Transformer's feed-forward: two linear layers on each patch by itself."""
+
+    def __init__(self, channels: int, *, patch: int, width: int) -> None:
+        super().__init__()
+        self.patch = patch
+        token = channels * patch**2
+        self.inner = nn.Linear(token, width)
+        self.outer = nn.Linear(width, token)
+
+    def forward(
+        self, x: Tensor, lr: Tensor, flows: tuple[Tensor, Tensor] | None, keep: slice
+    ) -> Tensor:
+        """(B, T, C, H, W) -> the frames in `keep`; frames and flows are not looked at."""
+        p = self.patch
+        tokens = rearrange(x[:, keep], "b t c (i p) (j q) -> b t i j (c p q)", p=p, q=p)
+        y = self.outer(F.relu(self.inner(tokens)))
+        return rearrange(y, "b t i j (c p q) -> b t c (i p) (j q)", p=p, q=p)
