@@ -71,7 +71,11 @@ def _load_entry(name: str, frames: int | None, heads: int | None) -> nn.Module:
     if path := weights_at_hand(name):
         fill(model, read_checkpoint(path).tensors, source=str(path))
     elif any(True for _ in model.parameters()):
-        log.warning("no trained weights for %s are at hand; it starts untrained", name)
+        log.warning(
+            "no trained weights for %s are at hand; it starts untrained "
+            "(`vsrkit weights list` says where there are any)",
+            name,
+        )
     return model
 
 

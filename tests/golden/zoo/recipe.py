@@ -13,6 +13,8 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from vsrkit.models.arithmetic import CountOnly
+
 FOLDER = Path(__file__).parent
 STEP = 3  # of the pixels of an output every third is kept, in both directions
 
@@ -84,7 +86,7 @@ def facts(
     build: Callable[[], nn.Module], public_name: Callable[[str], str] = str
 ) -> dict[str, Any]:
     """Parameters and public tensor names of a model, without room for its weights."""
-    with torch.device("meta"):
+    with torch.device("meta"), CountOnly():  # fills no weights
         model = build()
     shapes = {public_name(name): value.shape for name, value in model.state_dict().items()}
     return {
