@@ -42,6 +42,15 @@ def test_folders_of_frames_are_clips(tmp_path):
     assert np.array_equal(found[1].frames, picture(1))
 
 
+def test_names_say_where_a_clip_lies_and_covers_are_no_frames(tmp_path):
+    write_frames(tmp_path / "set" / "00001" / "0266", picture())
+    write_video(tmp_path / "set" / "00002" / "b.mkv", picture())
+    write_image(tmp_path / "set" / "00002" / "cover.png", torch.rand(3, 8, 8))
+    names = [c.name for c in open_clips(tmp_path / "set", tmp_path / "cache")]
+    assert names == ["00001/0266", "00002/b"]
+    assert [series_of(name) for name in names] == ["00001", "00002"]
+
+
 def test_a_changed_file_is_decoded_again(tmp_path):
     write_video(tmp_path / "a.mkv", picture(0))
     open_clips(tmp_path / "a.mkv", tmp_path / "cache")

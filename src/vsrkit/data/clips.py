@@ -72,8 +72,10 @@ def find_clips(path: Path) -> list[Path]:
         return [path]
     if not path.is_dir():
         raise DataError(f"{path} does not exist; give a video, or a folder of videos or of frames")
-    found = [p for p in path.rglob("*") if p.is_file() and p.suffix.lower() in VIDEOS]
-    found += {p.parent for p in path.rglob("*") if is_image(p)}
+    files = [p for p in path.rglob("*") if p.is_file()]
+    found = [p for p in files if p.suffix.lower() in VIDEOS]
+    # Pictures beside videos are covers and the like, not frames.
+    found += {p.parent for p in files if is_image(p)} - {p.parent for p in found}
     if not found:
         raise DataError(f"{path} holds no videos and no pictures")
     return sorted(found)
@@ -93,13 +95,24 @@ def open_clips(
     for done, source in enumerate(sources):
         if on_progress:
             on_progress(source.name, done, len(sources))
-        clips += open_clip(source, cache, unreadable or Unreadable(0), max_frames)
+        name = _name(source, path)
+        clips += open_clip(source, cache, unreadable or Unreadable(0), max_frames, name=name)
     if on_progress:
         on_progress("", len(sources), len(sources))
     return clips
 
 
-def open_clip(source: Path, cache: Path, unreadable: Unreadable, max_frames: int) -> list[Clip]:
+def _name(source: Path, root: Path) -> str:
+    """Where it lies below `root`, without the suffix; its own name if it is all there is."""
+    if source == root:
+        return source.stem
+    inner = source.relative_to(root)
+    return (inner if source.is_dir() else inner.with_suffix("")).as_posix()
+
+
+def open_clip(
+    source: Path, cache: Path, unreadable: Unreadable, max_frames: int, *, name: str
+) -> list[Clip]:
     """The shots of one video or frame folder; none if nothing in it can be read."""
     pixels = cache / f"{_fingerprint(source, max_frames)}.rgb"
     about = pixels.with_suffix(".json")
@@ -113,10 +126,10 @@ def open_clip(source: Path, cache: Path, unreadable: Unreadable, max_frames: int
         about.unlink(missing_ok=True)
         raise DataError(f"the cached frames of {source} in {cache} are damaged; run again")
     bounds = list(pairwise([0, *content["cuts"], total]))
-    names = [source.stem if len(bounds) == 1 else f"{source.stem}#{i}" for i in range(len(bounds))]
+    names = [name if len(bounds) == 1 else f"{name}#{i}" for i in range(len(bounds))]
     return [
-        Clip(name, pixels, (end - start, height, width, 3), start)
-        for name, (start, end) in zip(names, bounds, strict=True)
+        Clip(shot, pixels, (end - start, height, width, 3), start)
+        for shot, (start, end) in zip(names, bounds, strict=True)
     ]
 
 
@@ -209,9 +222,9 @@ def hold_out(
 ) -> tuple[list[Clip], list[Clip]]:
     """(training clips, held-out clips), by patterns of their names or else by a share of them.
 
-    By share, whole series are held out (videos whose names agree up to the first digit), so that
-    no shot is scored that has a sister among those learnt from. Is there one series only, shots
-    are held out; is there one shot only, its end.
+    By share, whole series are held out (videos of one folder, or whose names agree up to the first
+    digit), so that no shot is scored that has a sister among those learnt from. Is there one
+    series only, shots are held out; is there one shot only, its end.
     """
     if patterns:
         held = [c for c in clips if any(_matches(c, p) for p in patterns)]
@@ -252,8 +265,10 @@ def _matches(clip: Clip, pattern: str) -> bool:
 
 
 def series_of(name: str) -> str:
-    """The video's name up to its first digit; the whole name if it starts with one."""
+    """The folder it lies in; else the video's name up to its first digit, if it has letters."""
     name = name.split("#")[0]
+    if "/" in name:
+        return name.split("/")[0]
     letters = re.match(r"[^0-9]*", name)
     return letters[0] if letters and letters[0] else name
 
