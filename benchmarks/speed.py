@@ -156,15 +156,22 @@ def _forward(model: nn.Module, clip: Tensor, precision: Precision) -> Any:
 
 
 MEMORY = """
-import resource, sys, torch
+import re, sys, torch
+from pathlib import Path
 from vsrkit.models import build_model
 from vsrkit.upscale import make_engine, upscale_frames
+
+def highest():  # MB, since it was last reset
+    status = Path("/proc/self/status").read_text()
+    return int(re.search(r"VmHWM:\\s+(\\d+)", status)[1]) / 1024
+
 name, h, w, frames = sys.argv[1], *map(int, sys.argv[2:])
 engine = make_engine(build_model(name))
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+Path("/proc/self/clear_refs").write_text("5")
+before = highest()
 for _ in upscale_frames((torch.rand(3, h, w) for _ in range(frames)), engine):
     pass
-print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
+print(highest() - before)
 """
 
 
