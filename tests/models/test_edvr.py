@@ -6,7 +6,7 @@ import pytest
 import torch
 from tests.golden.zoo.recipe import about, check_gradients, facts, filled, golden, sampled
 
-from vsrkit.errors import VsrkitError
+from vsrkit.errors import VsrkitError, WeightsError
 from vsrkit.models import load_model
 from vsrkit.models.edvr import (
     EDVR,
@@ -106,6 +106,24 @@ def authors_name(name: str) -> str:
         return f"tsa_fusion.{kind}.{last}"
     renamed = {"reconstruction": "recon_trunk", "conv_hr": "HRconv"}
     return f"{renamed.get(part, part)}.{end}"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("conv_hr.weight", None, "has no tensor 'conv_hr.weight'"),
+        ("conv_last.bias", torch.zeros(4), r"'conv_last.bias' has shape \(4,\), wanted \(3,\)"),
+        ("conv_more.bias", torch.zeros(4), "holds 'conv_more.bias', which this model does not"),
+        ("fusion.feat_fusion.weight", torch.zeros(8, 16, 1, 1), "edvr, but not its shapes"),
+        ("fusion.feat_fusion.weight", torch.zeros(8), "edvr, but not its shapes"),
+    ],
+)
+def test_the_first_tensor_that_does_not_fit_is_named(tmp_path, name, value, message):
+    model = EDVR(replace(SMALL, channels=8, groups=2, extract_blocks=1, reconstruct_blocks=1))
+    tensors = {public_name(k): v for k, v in model.state_dict().items()} | {name: value}
+    torch.save({k: v for k, v in tensors.items() if v is not None}, tmp_path / "x.pth")
+    with pytest.raises(WeightsError, match=message):
+        load_model(tmp_path / "x.pth")
 
 
 def test_deblurring_keeps_the_size():

@@ -6,9 +6,11 @@ from tests.golden.zoo.recipe import about, facts, filled, golden, sampled
 
 from vsrkit.models import load_model
 from vsrkit.models.rrn import L5, L10, RRN, RRNConfig, detect, public_name
-from vsrkit.upscale import upscale_frames
+from vsrkit.precision import Precision
+from vsrkit.upscale import Engine, upscale_frames
 
 SMALL = RRNConfig(channels=16, blocks=2)
+FLOAT32 = Precision("float32", channels_last=False)
 
 
 @pytest.mark.parametrize(("name", "config"), [("rrn_small", SMALL), ("rrn_10l_full", L10)])
@@ -30,6 +32,14 @@ def test_the_pipeline_lets_it_see_the_second_frame_first():
     torch.testing.assert_close(torch.stack(found[:4]), wanted, rtol=0, atol=1e-5)
     assert torch.equal(torch.stack(found[4:8]), torch.stack(found[:4]))
     torch.testing.assert_close(found[8], alone[0], rtol=0, atol=1e-5)
+
+
+def test_every_tile_of_the_pipeline_has_its_own_state():
+    torch.manual_seed(0)
+    model, shot = RRN(RRNConfig(channels=4, blocks=1)).eval(), torch.rand(3, 3, 40, 40)
+    whole = torch.stack(list(upscale_frames(shot, Engine(model, FLOAT32))))
+    tiled = torch.stack(list(upscale_frames(shot, Engine(model, FLOAT32, tile=32))))
+    assert (whole - tiled).abs().mean() < 1e-3  # tiles see less around them
 
 
 @pytest.mark.parametrize(

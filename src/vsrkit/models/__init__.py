@@ -95,13 +95,19 @@ def load_checkpoint(
     checkpoint = read_checkpoint(path)
     if "architecture" in checkpoint.about:
         return _load_own(path, checkpoint, frames, heads)
-    for architecture in ARCHITECTURES.values():
+    for name, architecture in ARCHITECTURES.items():
         tensors = architecture.translate(checkpoint.tensors)
-        config = architecture.detect(tensors)
-        if config is not None:
+        try:
+            config = architecture.detect(tensors)
+            if config is None:
+                continue
             model = architecture.build(with_options(config, frames=frames, heads=heads)).eval()
-            fill(model, tensors, source=str(path), public_name=architecture.public_name)
-            return model
+        except (IndexError, ValueError, ZeroDivisionError) as error:
+            raise WeightsError(
+                f"{path} has the tensor names of {name}, but not its shapes ({error})"
+            ) from error
+        fill(model, tensors, source=str(path), public_name=architecture.public_name)
+        return model
     first = next(iter(checkpoint.tensors))
     raise WeightsError(
         f"{path} is not a model that vsrkit knows: {len(checkpoint.tensors)} tensors, "
