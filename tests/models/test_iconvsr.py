@@ -4,6 +4,7 @@ import pytest
 import torch
 from tests.golden.zoo.recipe import about, check_gradients, facts, filled, golden, sampled
 
+from vsrkit.errors import VsrkitError
 from vsrkit.models.iconvsr import (
     REDS,
     VIMEO,
@@ -36,6 +37,11 @@ def test_gradients_equal_basicsr(model):
     check_gradients(
         "iconvsr_small_p2", model, model(golden("iconvsr_small_p2")["input"]), public_name
     )
+
+
+def test_a_short_clip_is_told(model):
+    with pytest.raises(VsrkitError, match="takes 5 frames or more, got 4"):
+        model(torch.rand(1, 4, 3, 8, 8))
 
 
 @pytest.mark.parametrize(

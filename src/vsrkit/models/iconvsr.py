@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from vsrkit.errors import VsrkitError
 from vsrkit.models.basicvsr import MMEDIT_RULES
 from vsrkit.models.blocks import (
     Tower,
@@ -71,6 +72,12 @@ class IconVSR(nn.Module):
         The forward pass reads the backward one at every frame, so only what comes after the last
         wanted frame is saved.
         """
+        least = self.spec.min_frames
+        if clip.shape[1] < least:
+            raise VsrkitError(
+                f"this IconVSR takes {least} frames or more, got {clip.shape[1]}; "
+                "upscale_frames repeats the last one"
+            )
         h, w = clip.shape[-2:]
         start, stop, _ = (keep or slice(None)).indices(clip.shape[1])
         clip = reflect_to_multiple(clip, 4)
