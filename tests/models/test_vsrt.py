@@ -278,3 +278,25 @@ def test_a_wrong_clip_is_refused_in_one_line(shape, message):
 def test_an_impossible_configuration_is_refused(change, message):
     with pytest.raises(ValueError, match=message):
         replace(TINY, **change)
+
+
+def test_bfloat16_stays_close_to_float32():
+    model = filled(TINY)
+    clip = video(5, 1, 3, 16, 16)
+    with torch.no_grad():
+        exact = model(clip)
+        with torch.autocast("cpu", torch.bfloat16):
+            rounded = model(clip).float()
+    assert 10 * torch.log10(1 / (rounded - exact).square().mean()) > 50
+
+
+def test_two_clips_at_once_equal_one_after_the_other():
+    model = filled(TINY)
+    clips = torch.rand(2, 3, 3, 16, 16)
+    with torch.no_grad():
+        both = model(clips)
+        assert torch.equal(both, model(clips))
+        alone = torch.cat([model(clips[:1]), model(clips[1:])])
+    torch.testing.assert_close(
+        both, alone, atol=1e-6, rtol=0
+    )  # batches may be summed in other order
