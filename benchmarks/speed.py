@@ -3,6 +3,7 @@
     python benchmarks/speed.py precision      vsrt-reds at 5x64x64: layouts, types, centre frame
     python benchmarks/speed.py small          vsrt-s at three sizes: time, memory, share of the peak
     python benchmarks/speed.py zoo            every entry at 180x320
+    python benchmarks/speed.py deform         deformable against plain convolution, same shapes
 
 Each prints a table and writes benchmarks/results/speed-<suite>.json. Times are the best of a few
 interleaved rounds: machines are shared, and the best is what the code can do.
@@ -25,6 +26,7 @@ from torch import Tensor, nn
 from vsrkit import __version__
 from vsrkit.models import build_model, list_models
 from vsrkit.models.arithmetic import CountOnly
+from vsrkit.models.deform import deform_conv
 from vsrkit.models.spec import Carried, Segments, Window
 from vsrkit.models.vsrt import REDS, VSRT
 from vsrkit.precision import (
@@ -231,7 +233,34 @@ def _fit(side: int, model: Any) -> int:
     return side // model.spec.multiple * model.spec.multiple
 
 
-SUITES = {"precision": precision_suite, "small": small_suite, "zoo": zoo_suite}
+def deform_suite(rounds: int) -> dict[str, Any]:
+    """Deformable convolution (EDVR's: 8 groups, with masks) against a plain 3x3 one."""
+    rows = []
+    print(f"{'shape':>16} {'plain':>8} {'deform':>8} {'ratio':>6}")
+    for channels, h, w in ((64, 64, 64), (64, 180, 320), (128, 180, 320)):
+        x, weight = torch.rand(1, channels, h, w), torch.rand(channels, channels, 3, 3)
+        offset, mask = torch.randn(1, 2 * 8 * 9, h, w), torch.rand(1, 8 * 9, h, w)
+        with torch.inference_mode():
+            seconds = best_seconds(
+                {
+                    "plain": lambda a=x, k=weight: nn.functional.conv2d(a, k, padding=1),
+                    "deform": lambda a=x, o=offset, m=mask, k=weight: deform_conv(a, o, m, k),
+                },
+                rounds,
+            )
+        ratio = seconds["deform"] / seconds["plain"]
+        rows.append({"channels": channels, "height": h, "width": w, **seconds, "ratio": ratio})
+        shape = f"{channels}x{h}x{w}"
+        print(f"{shape:>16} {seconds['plain']:8.4f} {seconds['deform']:8.4f} {ratio:6.1f}")
+    return {"rows": rows}
+
+
+SUITES = {
+    "deform": deform_suite,
+    "precision": precision_suite,
+    "small": small_suite,
+    "zoo": zoo_suite,
+}
 
 
 def main() -> None:
