@@ -6,8 +6,8 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from vsrkit.models.blocks import TwoStageTail
-from vsrkit.models.span_attention import SpanAttention
 from vsrkit.models.plain_block import LinearAttention
+from vsrkit.models.span_attention import SpanAttention
 from vsrkit.models.vsrt import ConvAttention
 
 
