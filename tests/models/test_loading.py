@@ -87,6 +87,16 @@ def test_our_own_file_gives_back_the_same_model(tmp_path):
         assert torch.equal(model(clip), loaded(clip))
 
 
+def test_half_precision_halves_the_file_and_loads_as_float32(tmp_path):
+    model = VSRT(TINY)
+    save_model(tmp_path / "whole.safetensors", model)
+    save_model(tmp_path / "half.safetensors", model, half=True)
+    sizes = [(tmp_path / f"{name}.safetensors").stat().st_size for name in ("whole", "half")]
+    assert sizes[1] < 0.55 * sizes[0]
+    for name, value in load_model(tmp_path / "half.safetensors").state_dict().items():
+        assert torch.equal(value, model.state_dict()[name].half().float())
+
+
 def test_saving_replaces_a_file_only_when_whole(tmp_path):
     (tmp_path / "dir").write_text("in the way")
     with pytest.raises(WeightsError, match="cannot write"):

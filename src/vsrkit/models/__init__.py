@@ -143,11 +143,15 @@ def load_spynet(path: str | Path) -> SPyNet:
     return flow.eval()
 
 
-def save_model(path: Path, model: nn.Module, **about: Any) -> None:
-    """Write a model to a safetensors file that says what it is; `about` may say more."""
+def save_model(path: Path, model: nn.Module, *, half: bool = False, **about: Any) -> None:
+    """Write a model to a safetensors file that says what it is; `about` may say more.
+
+    `half` stores it in half precision, as the weights inside the package are.
+    """
     config: Any = model.config
     name = next(name for name, a in ARCHITECTURES.items() if a.config is type(config))
-    write_checkpoint(path, model, {"architecture": name, "config": asdict(config), **about})
+    about = {"architecture": name, "config": asdict(config), **about}
+    write_checkpoint(path, model, about, half=half)
 
 
 def with_options(config: Any, **options: Any) -> Any:

@@ -93,13 +93,20 @@ def strip_prefix(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return tensors
 
 
-def write_checkpoint(path: Path, model: nn.Module, about: Mapping[str, Any]) -> None:
+def write_checkpoint(
+    path: Path, model: nn.Module, about: Mapping[str, Any], *, half: bool = False
+) -> None:
     """Write our own format: the model's tensors by name, `about` as JSON in the header.
 
+    `half` stores numbers in half precision; a model filled from them computes in float32 again.
     The file appears under its name only when it is whole.
     """
     tensors = {
-        name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()
+        name: (value.half() if half and value.is_floating_point() else value)
+        .detach()
+        .cpu()
+        .contiguous()
+        for name, value in model.state_dict().items()
     }
     part = path.with_name(path.name + ".part")
     try:
