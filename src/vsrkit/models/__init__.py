@@ -46,7 +46,7 @@ def build_model(name: str, *, frames: int | None = None) -> nn.Module:
 
 
 def load_model(
-    name_or_path: str | Path, *, frames: int | None = None, heads: int | None = None
+    name_or_path: str | Path, frames: int | None = None, *, heads: int | None = None
 ) -> nn.Module:
     """A model ready to run, from a name, one of our own files, or a public checkpoint.
 
