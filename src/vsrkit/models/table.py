@@ -153,6 +153,7 @@ MODELS: dict[str, Entry] = {
         architecture="vsrt-small",
         config=vsrt_small.SMALL,
         summary="Our small VSR-Transformer, each frame once",
+        weights="vsrt-s.safetensors",
     ),
     "vsrt-m": Entry(
         architecture="vsrt-small",
