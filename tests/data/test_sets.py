@@ -27,6 +27,16 @@ def test_vid4_with_and_without_lr_frames(tmp_path: Path) -> None:
     assert open_set("vid4", tmp_path / "with", lr="bd").lr_place is None
 
 
+@pytest.mark.parametrize("names", [["city"], ["000"], ["001", "002", "003"]])
+def test_clips_that_happen_to_be_called_like_a_sets_are_ones_own(
+    tmp_path: Path, names: list[str]
+) -> None:
+    for name in names:
+        write_image(tmp_path / name / "0000.png", torch.rand(3, 48, 64))
+    assert detect_set(tmp_path) == "folder"
+    assert [clip.name for clip in open_set("folder", tmp_path).clips] == names
+
+
 def test_the_folder_of_the_ground_truth_may_be_named_itself(tmp_path: Path) -> None:
     write_vid4(tmp_path, lr=True)
     assert detect_set(tmp_path / "GT") == "vid4"

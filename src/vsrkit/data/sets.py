@@ -88,7 +88,9 @@ def detect_set(root: Path) -> SetName:
     if any((place / "sep_trainlist.txt").is_file() for place in (root, root / "vimeo_septuplet")):
         return "vimeo90k-train"
     for layout in (VID4, REDS4_LAYOUT, REDS_TRAINING_LAYOUT):
-        if _first_with(root, layout.hr, layout.clips):
+        place = _first_with(root, layout.hr, layout.clips)
+        # A clip called "city" or "001" may be anybody's; half of a set is that set, incomplete.
+        if place and 2 * sum((place / name).is_dir() for name in layout.clips) >= len(layout.clips):
             return layout.name
     return "folder"
 
