@@ -1,0 +1,59 @@
+"""The `vsrkit` command: each subcommand is one call into the library.
+
+Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted.
+"""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from vsrkit.cli import demo, evaluate, models, train
+from vsrkit.errors import VsrkitError
+
+app = typer.Typer(
+    name="vsrkit",
+    help="Video super-resolution: upscale, measure, train and compare.",
+    epilog="Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+for group in (demo, models, evaluate, train):
+    app.add_typer(group.commands)
+
+
+@app.callback(invoke_without_command=True)
+def options(
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show the full trace of an error.")
+    ] = False,
+    version: Annotated[bool, typer.Option("--version", "-V", help="Show the version.")] = False,
+) -> None:
+    """Video super-resolution: upscale, measure, train and compare."""
+    if version:
+        from vsrkit import __version__
+
+        typer.echo(f"vsrkit {__version__}")
+        raise typer.Exit
+
+
+def main() -> None:
+    """Run the command line; an error is one line, its trace needs --debug (anywhere)."""
+    arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
+    try:
+        app(arguments)
+    except Exception as error:
+        if len(arguments) < len(sys.argv) - 1:
+            raise
+        typer.echo(f"vsrkit: {_in_one_line(error)}", err=True)
+        sys.exit(1)
+
+
+def _in_one_line(error: Exception) -> str:
+    text = " ".join(str(error).split())
+    if isinstance(error, VsrkitError):
+        return text
+    if isinstance(error, OSError):
+        return f"{text}; mend that and run the same command again"
+    return f"unexpected {type(error).__name__}: {text}; --debug shows where, please report it"
