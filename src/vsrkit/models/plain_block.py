@@ -27,18 +27,24 @@ class LinearAttention(nn.Module):
 
     def forward(self, x: Tensor, keep: slice) -> Tensor:
         """(B, T, C, H, W) -> the frames in `keep`."""
-        p, heads = self.patch, self.heads
-        every = rearrange(x, "b t c (i p) (j q) -> b (t i j) (c p q)", p=p, q=p)
-        wanted = rearrange(x[:, keep], "b t c (i p) (j q) -> b (t i j) (c p q)", p=p, q=p)
-        q, k, v = (
-            rearrange(layer(tokens), "b n (g d) -> b g n d", g=heads)
-            for layer, tokens in ((self.to_q, wanted), (self.to_k, every), (self.to_v, every))
-        )
-        y = rearrange(attention_weights(q, k, self.scaled) @ v, "b g n d -> b n (g d)")
-        t, h = x[:, keep].shape[1], x.shape[-2]
+        y = self.weights(x, keep) @ self._heads(self.to_v, x)
+        y = rearrange(y, "b g n d -> b n (g d)")
+        t, h, p = x[:, keep].shape[1], x.shape[-2], self.patch
         return rearrange(
             self.out(y), "b (t i j) (c p q) -> b t c (i p) (j q)", t=t, i=h // p, p=p, q=p
         )
+
+    def weights(self, x: Tensor, keep: slice) -> Tensor:
+        """How much each patch of the frames in `keep` looks at each of all: (B, heads, N, M)."""
+        return attention_weights(
+            self._heads(self.to_q, x[:, keep]), self._heads(self.to_k, x), self.scaled
+        )
+
+    def _heads(self, layer: nn.Module, x: Tensor) -> Tensor:
+        """A layer's answer for each patch: (B, T, C, H, W) -> (B, heads, N, d)."""
+        p = self.patch
+        tokens = rearrange(x, "b t c (i p) (j q) -> b (t i j) (c p q)", p=p, q=p)
+        return rearrange(layer(tokens), "b n (g d) -> b g n d", g=self.heads)
 
 
 class TokenFeedForward(nn.Module):

@@ -6,7 +6,7 @@ neighbourhood (the rest is masked), so that the blocks leave no trace. The heads
 shifted against each other, so that no line of pixels is a patch border for all of them.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -56,7 +56,7 @@ class SpanAttention(nn.Module):
     def project(self, x: Tensor) -> Tokens:
         """Queries, keys and values of a frame (B, C, H, W); done once for all who look at it."""
         q, k, v = (part.chunk(self.heads, 1) for part in self.to_qkv(x).chunk(3, 1))
-        shifts = [head * self.patch // self.heads for head in range(self.heads)]
+        shifts = [self.shift(head) for head in range(self.heads)]
         inside = torch.ones_like(q[0][:1, :1])
         return Tokens(
             queries=[self._blocks(part, shift) for part, shift in zip(q, shifts, strict=True)],
@@ -76,17 +76,30 @@ class SpanAttention(nn.Module):
 
     def _head(self, head: int, frame: Tokens, near: Mapping[int, Tokens]) -> Tensor:
         """One head, its grid shifted by its share of a patch: -> (B, width / heads, H, W)."""
-        bias = torch.cat([self._bias(head, distance) for distance in near], 1)
         rows = []
-        for row in range(frame.queries[head].shape[1]):  # one row of blocks at a time: memory
+        for row, weights in enumerate(self.weights(head, frame, near)):
+            v = torch.cat([self._spans(other.values[head], row) for other in near.values()], 2)
+            rows.append(weights.to(v.dtype) @ v)
+        return self._frame(torch.stack(rows, 1), self.shift(head), frame.size)
+
+    def weights(self, head: int, frame: Tokens, near: Mapping[int, Tokens]) -> Iterator[Tensor]:
+        """How much each patch looks at each it could see, a row of blocks at a time: memory.
+
+        (B, J, BLOCK^2, frames * side^2), keys frame by frame and in reading order; the patches
+        that a block could see begin `span` above and to the left of it.
+        """
+        bias = torch.cat([self._bias(head, distance) for distance in near], 1)
+        for row in range(frame.queries[head].shape[1]):
             q = frame.queries[head][:, row]  # (B, J, BLOCK^2, d)
             k = torch.cat([self._spans(other.keys[head], row) for other in near.values()], 2)
-            v = torch.cat([self._spans(other.values[head], row) for other in near.values()], 2)
             hidden = self._spans(frame.hidden[head], row)[..., 0].repeat(1, 1, len(near))
             similarity = q * q.shape[-1] ** -0.5 @ k.transpose(-1, -2) + bias.to(q.dtype)
             similarity = similarity.masked_fill(hidden[:, :, None], HIDDEN)
-            rows.append(similarity.softmax(-1).to(v.dtype) @ v)
-        return self._frame(torch.stack(rows, 1), head * self.patch // self.heads, frame.size)
+            yield similarity.softmax(-1)
+
+    def shift(self, head: int) -> int:
+        """Pixels by which the patches of a head begin above and to the left of the frame."""
+        return head * self.patch // self.heads
 
     def _grid(self, x: Tensor, shift: int) -> Tensor:
         """Tokens, with `span` more around the blocks: (B, c, H, W) -> (B, I', J', p * p * c)."""

@@ -261,14 +261,20 @@ class ConvAttention(nn.Module):
 
     def forward(self, x: Tensor, keep: slice) -> Tensor:
         """(B, T, C, H, W) -> the frames in `keep`; keys and values are always all frames."""
-        tokens, heads = self._tokens, self.config.heads
-        q, k, v = (
-            rearrange(tokens(_per_frame(layer, frames)), "b n (g d) -> b g n d", g=heads)
-            for layer, frames in ((self.to_q, x[:, keep]), (self.to_k, x), (self.to_v, x))
-        )
-        y = rearrange(attention_weights(q, k, self.config.scaled) @ v, "b g n d -> b n (g d)")
+        y = self.weights(x, keep) @ self._heads(self.to_v, x)
+        y = rearrange(y, "b g n d -> b n (g d)")
         out = _per_frame(self.out, self._frames(y, x[:, keep]))
         return out + x[:, keep] if self.config.inner_residual else out
+
+    def weights(self, x: Tensor, keep: slice) -> Tensor:
+        """How much each patch of the frames in `keep` looks at each of all: (B, heads, N, M)."""
+        q, k = self._heads(self.to_q, x[:, keep]), self._heads(self.to_k, x)
+        return attention_weights(q, k, self.config.scaled)
+
+    def _heads(self, layer: nn.Module, x: Tensor) -> Tensor:
+        """A layer's answer, cut into patches: (B, T, C, H, W) -> (B, heads, N, d)."""
+        tokens = self._tokens(_per_frame(layer, x))
+        return rearrange(tokens, "b n (g d) -> b g n d", g=self.config.heads)
 
     def _tokens(self, x: Tensor) -> Tensor:
         """(B, T, C, H, W) -> (B, N, C * p * p), patches in reading order, frame after frame."""
