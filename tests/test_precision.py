@@ -7,12 +7,14 @@ import torch
 from torch import nn
 
 from vsrkit import precision
+from vsrkit.errors import VsrkitError
 from vsrkit.models import build_model
 from vsrkit.models.bicubic import Bicubic, BicubicConfig
 from vsrkit.precision import (
     CANDIDATES,
     Convolution,
     Precision,
+    bfloat16_survives,
     commonest_convolution,
     lay_out,
     measured_speeds,
@@ -23,6 +25,7 @@ from vsrkit.precision import (
 @pytest.fixture
 def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("VSRKIT_CACHE", str(tmp_path))
+    monkeypatch.setattr(precision, "bfloat16_survives", lambda: True)  # a child costs seconds
     return tmp_path / "speeds.json"
 
 
@@ -52,6 +55,21 @@ def test_a_type_asked_for_by_name_is_kept(net, cache, monkeypatch):
     assert resolve_precision("bfloat16", net) == Precision("bfloat16", True)
 
 
+def test_what_kills_a_process_is_never_tried_in_this_one(net, cache, monkeypatch):
+    monkeypatch.setattr(precision, "bfloat16_survives", bfloat16_survives)
+    monkeypatch.setattr(
+        precision, "BFLOAT16_TRIAL", "import os, signal; os.kill(os.getpid(), signal.SIGILL)"
+    )
+    monkeypatch.setattr(
+        precision,
+        "_time",
+        lambda shape, c, device: 1.0 if c.dtype == "float32" else pytest.fail("tried"),
+    )
+    assert resolve_precision("auto", net).dtype == "float32"
+    with pytest.raises(VsrkitError, match="use float32 or auto"):
+        resolve_precision("bfloat16", net)
+
+
 def test_speeds_are_measured_once_and_kept(cache, monkeypatch):
     shape, cpu = Convolution(4, 4, 3, 1), torch.device("cpu")
     first = measured_speeds(shape, cpu)
@@ -67,7 +85,11 @@ def test_a_damaged_cache_only_means_to_measure_again(cache, content):
     assert measured_speeds(Convolution(2, 2, 3, 1), torch.device("cpu"))
 
 
-def test_an_unwritable_cache_is_not_an_error(tmp_path, monkeypatch):
+def test_bfloat16_as_the_tests_run_it_survives():
+    assert bfloat16_survives()
+
+
+def test_an_unwritable_cache_is_not_an_error(cache, tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("VSRKIT_CACHE", str(tmp_path / "file"))
     assert measured_speeds(Convolution(2, 2, 3, 1), torch.device("cpu"))

@@ -1,12 +1,15 @@
 """Which number type and memory layout run a model fastest here: measured, never assumed.
 
 What bfloat16 is worth differs by a factor of a hundred between processors, and PyTorch does not
-tell: it reports bfloat16 as supported where it is emulated.
+tell: it reports bfloat16 as supported where it is emulated, and where its instructions end the
+process (virtual machines that announce AMX and do not have it). So it is first tried in a child.
 """
 
 import json
 import os
 import platform
+import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -19,6 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from vsrkit.cache import cache_directory
+from vsrkit.errors import VsrkitError
 
 PrecisionName: TypeAlias = Literal["auto", "float32", "bfloat16"]
 
@@ -59,7 +63,13 @@ def resolve_precision(name: PrecisionName, model: nn.Module, device: str = "cpu"
         return Precision("float32", False)
     candidates = [c for c in CANDIDATES if name in ("auto", c.dtype)]
     speeds = measured_speeds(convolution, torch.device(device))
-    return max(candidates, key=lambda c: speeds[c])
+    best = max(candidates, key=lambda c: speeds[c])
+    if speeds[best] == 0:
+        raise VsrkitError(
+            f"{name} is wanted, but a process that tried it on this processor died; "
+            "use float32 or auto"
+        )
+    return best
 
 
 @contextmanager
@@ -98,21 +108,43 @@ def commonest_convolution(model: nn.Module) -> Convolution | None:
 
 
 def measured_speeds(convolution: Convolution, device: torch.device) -> dict[Precision, float]:
-    """GFLOP/s of each candidate; kept in the user's cache directory, by processor and version."""
+    """GFLOP/s of each candidate, 0 for what cannot run.
+
+    Kept in the user's cache directory, by processor and version.
+    """
     path = cache_directory() / "speeds.json"
-    key = "|".join(
-        [
-            _processor(device),
-            f"torch {torch.__version__}",
-            f"{torch.get_num_threads()} threads",
-            json.dumps(asdict(convolution)),
-        ]
-    )
+    machine = f"{_processor(device)}|torch {torch.__version__}"
+    shape = json.dumps(asdict(convolution))
+    trial, key = f"{machine}|bfloat16", f"{machine}|{torch.get_num_threads()} threads|{shape}"
     known = _read_json(path)
     if key not in known:
-        known[key] = [_time(convolution, candidate, device) for candidate in CANDIDATES]
+        if trial not in known:
+            known[trial] = [float(device.type != "cpu" or bfloat16_survives())]
+        known[key] = [
+            0.0 if c.dtype == "bfloat16" and not known[trial][0] else _time(convolution, c, device)
+            for c in CANDIDATES
+        ]
         _write_json(path, known)
     return dict(zip(CANDIDATES, known[key], strict=True))
+
+
+BFLOAT16_TRIAL = """
+import torch
+x = torch.rand(1, 64, 64, 64).bfloat16().contiguous(memory_format=torch.channels_last)
+layer = torch.nn.Conv2d(64, 64, 3).bfloat16()
+layer(x).sum().backward()
+tokens = x[0].flatten(1)
+torch.nn.functional.scaled_dot_product_attention(*[(tokens @ tokens.T)[None, None]] * 3)
+"""
+
+
+def bfloat16_survives() -> bool:
+    """Whether a process lives through convolutions, products and attention in bfloat16."""
+    command = [sys.executable, "-c", BFLOAT16_TRIAL]
+    try:
+        return subprocess.run(command, capture_output=True, timeout=120).returncode == 0
+    except (OSError, subprocess.TimeoutExpired):
+        return False
 
 
 def _time(convolution: Convolution, precision: Precision, device: torch.device) -> float:
