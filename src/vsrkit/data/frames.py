@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import av
 import numpy as np
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from vsrkit.errors import DataError
-from vsrkit.video.images import ACCURATE, is_image, read_image, read_image_size
+from vsrkit.video.images import ACCURATE, is_image, natural_order, read_image, read_image_size
 
 VIDEO_SUFFIXES = frozenset({".mp4", ".mkv", ".mov", ".avi", ".webm", ".m4v", ".y4m", ".mpg", ".ts"})
 
@@ -147,9 +147,3 @@ def _decoded(path: Path) -> Iterator[av.VideoFrame]:
             yield from container.decode(video=0)
     except (av.FFmpegError, IndexError) as error:
         raise DataError(f"cannot read {path} as a video: {error}") from error
-
-
-def natural_order(path: Path) -> list[tuple[int, Any]]:
-    """Sort key by which im10 comes after im9."""
-    parts = re.split(r"(\d+)", path.name)
-    return [(0, int(part)) if part.isdigit() else (1, part) for part in parts]

@@ -10,7 +10,6 @@ from vsrkit.data.frames import (
     is_video,
     list_frames,
     missing_numbers,
-    natural_order,
     open_video,
 )
 from vsrkit.data.layouts import (
@@ -27,6 +26,7 @@ from vsrkit.data.layouts import (
     SetName,
 )
 from vsrkit.errors import DataError
+from vsrkit.video.images import natural_order
 
 
 @dataclass(frozen=True, slots=True)

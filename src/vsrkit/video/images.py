@@ -1,8 +1,10 @@
 """Single frames in image files: PNG of 8 or 16 bits, and what else people keep frames in."""
 
+import re
 import struct
 import zlib
 from pathlib import Path
+from typing import Any
 
 import av
 import numpy as np
@@ -31,6 +33,12 @@ PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 def is_image(path: Path) -> bool:
     """Whether the name is that of an image file we can read; hidden files are not."""
     return path.suffix.lower() in DECODERS and not path.name.startswith(".")
+
+
+def natural_order(path: Path) -> list[tuple[int, Any]]:
+    """Sort key by which im10 comes after im9."""
+    parts = re.split(r"(\d+)", path.name)
+    return [(0, int(part)) if part.isdigit() else (1, part) for part in parts]
 
 
 def read_image(path: Path) -> Tensor:

@@ -1,0 +1,269 @@
+"""Between the samples of a picture and float RGB: matrix, range, bit depth, place of the chroma.
+
+Nothing is clipped on the way in, and the way out is its exact inverse: chroma is enlarged linearly
+and reduced by the filter that gives back what was enlarged (the LeGall 5/3 pair where chroma lies
+on a luma sample, its sister of even length where it lies between two). So a picture that no model
+touched comes back bit by bit.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import av
+import numpy as np
+import torch
+from av.video.format import VideoFormat
+from av.video.frame import VideoFrame
+from torch import Tensor
+
+Samples: TypeAlias = np.ndarray  # (H, W), integers or float32
+
+# Codes of ITU-T H.273, as files and FFmpeg have them.
+UNKNOWN, BT709, BT601_625, BT601, BT2020 = 2, 1, 5, 6, 9
+LIMITED, FULL = 1, 2
+YCGCO = 8
+LUMA_WEIGHTS = {  # of red and blue
+    BT709: (0.2126, 0.0722),
+    4: (0.30, 0.11),
+    BT601_625: (0.299, 0.114),
+    BT601: (0.299, 0.114),
+    7: (0.212, 0.087),
+    BT2020: (0.2627, 0.0593),
+    10: (0.2627, 0.0593),
+}
+Siting: TypeAlias = Literal["left", "center", "topleft", "top"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Colour:
+    """What the samples of a picture mean."""
+
+    matrix: int = BT709
+    range: int = LIMITED
+    primaries: int = UNKNOWN
+    transfer: int = UNKNOWN
+    siting: Siting = "left"  # where a chroma sample lies among its luma samples
+
+
+def known_matrix(matrix: int, *, height: int, width: int) -> int:
+    """The matrix to use for a tag: untagged is BT.601 up to 1024x576, BT.709 above.
+
+    That is what players assume. The output is tagged with it, because it is larger.
+    """
+    if matrix in LUMA_WEIGHTS or matrix == YCGCO:
+        return matrix
+    return BT601 if height <= 576 and width <= 1024 else BT709
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How a pixel format stores its samples: planes of their own, integers of the machine."""
+
+    kind: Literal["yuv", "rgb", "grey"]
+    bits: int
+    halvings: tuple[int, int] = (0, 0)  # how often chroma is halved in (height, width)
+
+
+_PLANAR = re.compile(r"(yuva?|yuvj)(420|422|444|440|411|410)p(\d+)?(le)?|(gray|gbra?p)(\d+)?(le)?")
+_HALVINGS = {
+    "444": (0, 0),
+    "422": (0, 1),
+    "420": (1, 1),
+    "440": (1, 0),
+    "411": (0, 2),
+    "410": (2, 2),
+}
+
+
+def layout_of(name: str) -> Layout | None:
+    """The layout of a planar format that we read and write directly; None for others."""
+    match = _PLANAR.fullmatch(name)
+    if match is None:
+        return None
+    if match[1]:
+        return Layout("yuv", int(match[3] or 8), _HALVINGS[match[2]])
+    return Layout("grey" if match[5] == "gray" else "rgb", int(match[6] or 8))
+
+
+def planar_format(name: str) -> str:
+    """The planar format that holds every sample of `name`; the same where it is one."""
+    if layout_of(name):
+        return name
+    form = VideoFormat(name, 64, 64)
+    bits = max(component.bits for component in form.components)
+    depth = next(depth for depth in (8, 10, 12, 14, 16) if depth >= min(bits, 16))
+    suffix = "" if depth == 8 else f"{depth}le"
+    if name.startswith(("gray", "ya")) or name in ("monow", "monob"):
+        return f"gray{suffix}"
+    if form.is_rgb or form.has_palette or form.is_bayer:
+        return f"gbrp{suffix}"
+    halved = (64 // form.chroma_height(64), 64 // form.chroma_width(64))
+    wanted = (halved[0].bit_length() - 1, halved[1].bit_length() - 1)
+    ratio = next((name for name, halvings in _HALVINGS.items() if halvings == wanted), "444")
+    return f"yuv{ratio}p{suffix}"
+
+
+def rgb_of(picture: VideoFrame, colour: Colour) -> Tensor:
+    """(3, H, W) float32 RGB; 0 is black and 1 is white, values beyond are kept as they are."""
+    name = planar_format(picture.format.name)
+    if name != picture.format.name:
+        picture = picture.reformat(format=name)
+    layout = layout_of(name)
+    assert layout is not None
+    planes = [_samples(plane, layout.bits) for plane in picture.planes]
+    size = (picture.height, picture.width)
+    luma_zero, luma_span, chroma_zero, chroma_span = _levels(colour.range, layout.bits)
+    rgb = np.empty((3, *size), np.float32)
+    if layout.kind == "grey":
+        rgb[:] = (planes[0] - np.float32(luma_zero)) / np.float32(luma_span)
+    elif layout.kind == "rgb":
+        for channel, plane in zip((1, 2, 0), planes, strict=False):  # stored as G, B, R
+            np.divide(plane, np.float32(2**layout.bits - 1), out=rgb[channel])
+    else:
+        y, u, v = (plane.astype(np.float32) for plane in planes[:3])
+        y = (y - np.float32(luma_zero)) * np.float32(1 / luma_span)
+        u, v = (
+            _enlarged(
+                (plane - np.float32(chroma_zero)) * np.float32(1 / chroma_span),
+                size,
+                layout.halvings,
+                colour.siting,
+            )
+            for plane in (u, v)
+        )
+        for channel, (a, b, c) in enumerate(np.linalg.inv(_matrix(colour.matrix))):
+            _mix(rgb[channel], (y, u, v), (a, b, c))
+    return torch.from_numpy(rgb)
+
+
+def picture_of(frame: Tensor, name: str, colour: Colour) -> VideoFrame:
+    """(3, H, W) RGB as a picture of the planar format `name`, tagged with its colours."""
+    layout = layout_of(name)
+    assert layout is not None, name
+    rgb = frame.detach().cpu().float().numpy()
+    height, width = rgb.shape[-2:]
+    picture = VideoFrame(width, height, name)
+    luma_zero, luma_span, chroma_zero, chroma_span = _levels(colour.range, layout.bits)
+    top = 2**layout.bits - 1
+    out = [_samples(plane, layout.bits) for plane in picture.planes]
+    if layout.kind == "rgb":
+        for channel, plane in zip((1, 2, 0), out, strict=False):
+            _quantise(rgb[channel] * np.float32(top), top, plane)
+    else:
+        matrix = _matrix(colour.matrix)
+        mixed = np.empty((height, width), np.float32)
+        _mix(mixed, tuple(rgb), tuple(matrix[0] * luma_span))
+        mixed += np.float32(luma_zero)
+        _quantise(mixed, top, out[0])
+        for row, plane in zip(matrix[1:], out[1:3] if layout.kind == "yuv" else (), strict=False):
+            _mix(mixed, tuple(rgb), tuple(row * chroma_span))
+            small = _reduced(mixed, layout.halvings, colour.siting)
+            _quantise(small + np.float32(chroma_zero), top, plane)
+    tag(picture, colour)
+    return picture
+
+
+def tag(target: VideoFrame | av.VideoCodecContext, colour: Colour) -> None:
+    """Write on a picture or an encoder what its samples mean."""
+    target.colorspace = colour.matrix
+    target.color_range = colour.range
+    target.color_primaries = colour.primaries
+    target.color_trc = colour.transfer
+
+
+def _levels(range_: int, bits: int) -> tuple[float, float, float, float]:
+    """Zero and span of luma, zero and span of chroma, in code values."""
+    if range_ == FULL:
+        return 0, 2**bits - 1, 2 ** (bits - 1), 2**bits - 1
+    step = 2 ** (bits - 8)
+    return 16 * step, 219 * step, 128 * step, 224 * step
+
+
+def _matrix(matrix: int) -> np.ndarray:
+    """(3, 3) float64 from RGB to luma in [0, 1] and chroma in [-1/2, 1/2]."""
+    if matrix == YCGCO:
+        return np.array([[0.25, 0.5, 0.25], [-0.25, 0.5, -0.25], [0.5, 0, -0.5]])
+    red, blue = LUMA_WEIGHTS[matrix]
+    luma = np.array([red, 1 - red - blue, blue])
+    return np.stack(
+        [
+            luma,
+            (np.array([0, 0, 1]) - luma) / (2 * (1 - blue)),
+            (np.array([1, 0, 0]) - luma) / (2 * (1 - red)),
+        ]
+    )
+
+
+def _mix(out: Samples, planes: tuple[Samples, ...], weights: tuple[float, ...]) -> None:
+    """Out = the weighted sum of three planes."""
+    np.multiply(planes[0], np.float32(weights[0]), out=out)
+    for plane, weight in zip(planes[1:], weights[1:], strict=True):
+        if weight:
+            out += plane * np.float32(weight)
+
+
+def _samples(plane: av.video.plane.VideoPlane, bits: int) -> Samples:
+    """A view of a plane's samples, (H, W)."""
+    kind = np.dtype(np.uint8 if bits <= 8 else np.uint16)
+    flat = np.frombuffer(memoryview(plane), kind)
+    return flat.reshape(plane.height, plane.line_size // kind.itemsize)[:, : plane.width]
+
+
+def _quantise(values: Samples, top: int, out: Samples) -> None:
+    np.rint(values, out=values)
+    np.clip(values, 0, top, out=values)
+    out[...] = values
+
+
+def _on_sample(siting: Siting) -> tuple[bool, bool]:
+    """Whether chroma lies on the first of its luma samples, in (height, width)."""
+    return siting in ("topleft", "top"), siting in ("left", "topleft")
+
+
+def _enlarged(
+    chroma: Samples, size: tuple[int, int], halvings: tuple[int, int], siting: Siting
+) -> Samples:
+    """Chroma at the size of luma, by linear interpolation."""
+    for axis in (0, 1):
+        for step in reversed(range(halvings[axis])):
+            length = -(-size[axis] // 2**step)
+            chroma = _doubled(chroma, axis, length, on_sample=_on_sample(siting)[axis])
+    return chroma
+
+
+def _reduced(chroma: Samples, halvings: tuple[int, int], siting: Siting) -> Samples:
+    """Chroma at the size that the format stores: the inverse of `_enlarged`."""
+    for axis in (0, 1):
+        for _ in range(halvings[axis]):
+            chroma = _halved(chroma, axis, on_sample=_on_sample(siting)[axis])
+    return chroma
+
+
+def _doubled(x: Samples, axis: int, length: int, *, on_sample: bool) -> Samples:
+    x = np.moveaxis(x, axis, 0)
+    out = np.empty((length, *x.shape[1:]), np.float32)
+    after = np.concatenate([x[1:], x[-1:]])
+    if on_sample:
+        out[0::2] = x
+        out[1::2] = ((x + after) * np.float32(0.5))[: length // 2]
+    else:
+        before = np.concatenate([x[:1], x[:-1]])
+        near = x * np.float32(0.75)
+        out[0::2] = near + before * np.float32(0.25)
+        out[1::2] = (near + after * np.float32(0.25))[: length // 2]
+    return np.moveaxis(out, 0, axis)
+
+
+def _halved(x: Samples, axis: int, *, on_sample: bool) -> Samples:
+    x = np.moveaxis(x, axis, 0)
+    count = -(-x.shape[0] // 2)
+    # Two samples before the first and enough after the last for both filters.
+    mode: Literal["reflect", "symmetric"] = "reflect" if on_sample else "symmetric"
+    rows = np.pad(np.arange(x.shape[0]), (2, 3), mode=mode)
+    weights = (-1, 2, 6, 2, -1) if on_sample else (0, -2, 6, 6, -2)
+    out = np.zeros((count, *x.shape[1:]), np.float32)
+    for place, weight in enumerate(weights):
+        if weight:
+            out += x[rows[place : place + 2 * count : 2]] * np.float32(weight / 8)
+    return np.moveaxis(out, 0, axis)

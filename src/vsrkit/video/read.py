@@ -1,0 +1,218 @@
+"""Frames of a video, of image files or of a pipe, one by one, each with its time."""
+
+import logging
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import partial
+from pathlib import Path
+
+import av
+import torch
+from av.video.frame import VideoFrame
+from av.video.stream import VideoStream
+from torch import Tensor
+
+from vsrkit.errors import VideoError
+from vsrkit.video.colour import FULL, Colour, rgb_of
+from vsrkit.video.images import is_image, natural_order, read_image, read_image_size
+from vsrkit.video.probe import VideoInfo, opened, probe, video_stream
+
+log = logging.getLogger("vsrkit")
+
+Span = tuple[Fraction, Fraction | None]  # seconds from the first frame: begin and end (exclusive)
+EVERYTHING: Span = (Fraction(0), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A decoded frame; it becomes RGB only when asked, so that skipping one costs little."""
+
+    time: int  # in units of the source's time base
+    duration: int  # the same; 0 where the source does not say
+    rgb: Callable[[], Tensor]  # (3, H, W) float32, 0 black, 1 white, not clipped
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """Where frames come from: a video file, or image files in the order of time."""
+
+    path: Path
+    info: VideoInfo
+    images: tuple[Path, ...] = ()
+    deinterlace: bool = True  # only what is marked as interlaced
+    span: Span = EVERYTHING
+
+    def pictures(self) -> Iterator[Picture]:
+        """Every frame in the order of time; times increase strictly."""
+        read = self._read_images() if self.images else self._read_video()
+        begin, end = self.span
+        first: int | None = None
+        last = None
+        for picture in read:
+            first = picture.time if first is None else first
+            time = picture.time if last is None else max(picture.time, last + 1)
+            last = time
+            seconds = (time - first) * self.info.time_base
+            if end is not None and seconds >= end:
+                return
+            if seconds >= begin:
+                yield Picture(time, picture.duration, picture.rgb)
+
+    def frames(self) -> Iterator[Tensor]:
+        """The same as RGB, (3, H, W) each."""
+        return (picture.rgb() for picture in self.pictures())
+
+    def _read_images(self) -> Iterator[Picture]:
+        for number, path in enumerate(self.images):
+            yield Picture(number, 1, partial(_read_image, path, self.info))
+
+    def _read_video(self) -> Iterator[Picture]:
+        with opened(self.path) as container:
+            stream = video_stream(container, self.path)
+            # Slices, not frames: how a damaged frame is patched up must not depend on timing.
+            stream.thread_type = "SLICE"
+            decoded = _decode(container, stream, self.path)
+            if self.info.interlaced and self.deinterlace:
+                decoded = _deinterlace(decoded, stream)
+            yield from _timed(decoded, self.info)
+
+
+def open_source(path: str | Path, *, frame_rate: Fraction = Fraction(25)) -> Source:
+    """A video file, a folder of images, or a pattern such as `frames/%04d.png`.
+
+    frame_rate: of image files, which do not know theirs.
+    """
+    path = Path(path)
+    if path.is_dir():
+        images = sorted((p for p in path.iterdir() if is_image(p)), key=natural_order)
+        if not images:
+            raise VideoError(f"{path} is a folder without images")
+        return _image_source(path, images, frame_rate)
+    if re.search(r"%0?\d*d", path.name):
+        images = _matching(path)
+        if not images:
+            raise VideoError(f"no file matches {path}")
+        return _image_source(path, images, frame_rate)
+    if is_image(path):
+        if not path.exists():
+            raise VideoError(f"{path} does not exist")
+        return _image_source(path, [path], frame_rate)
+    return Source(path=path, info=probe(path))
+
+
+def _matching(pattern: Path) -> list[Path]:
+    """Files named by a pattern with one number in it, in the order of their numbers."""
+    before, after = re.split(r"%0?\d*d", pattern.name, maxsplit=1)
+    name = re.compile(re.escape(before) + r"(\d+)" + re.escape(after))
+    if not pattern.parent.is_dir():
+        return []
+    found = [
+        (match, path) for path in pattern.parent.iterdir() if (match := name.fullmatch(path.name))
+    ]
+    return [path for match, path in sorted(found, key=lambda pair: int(pair[0][1]))]
+
+
+def _image_source(path: Path, images: list[Path], rate: Fraction) -> Source:
+    height, width = read_image_size(images[0])
+    info = VideoInfo(
+        container="images",
+        codec=images[0].suffix.lower().lstrip("."),
+        height=height,
+        width=width,
+        pix_fmt="gbrp",
+        bits=8,
+        colour=Colour(range=FULL, primaries=1, transfer=13),  # sRGB
+        colour_tagged=True,
+        time_base=1 / rate,
+        frame_rate=rate,
+        frames=len(images),
+        duration_s=float(len(images) / rate),
+        sample_aspect=Fraction(1),
+        rotation=0,
+        display_matrix=None,
+        interlaced=False,
+        streams=(),
+    )
+    return Source(path=path, info=info, images=tuple(images))
+
+
+def _read_image(path: Path, info: VideoInfo) -> Tensor:
+    frame = read_image(path)
+    if frame.shape[-2:] != (info.height, info.width):
+        raise VideoError(
+            f"{path} is {frame.shape[-1]}x{frame.shape[-2]}, the first image is "
+            f"{info.width}x{info.height}; a video has one size"
+        )
+    return frame
+
+
+def _decode(
+    container: av.container.InputContainer, stream: VideoStream, path: Path
+) -> Iterator[VideoFrame]:
+    """Decode to the end; a damaged packet is passed over, as players do, and counted."""
+    damaged, any_frame = 0, False
+    try:
+        for packet in container.demux(stream):
+            try:
+                frames = packet.decode()
+            except (av.FFmpegError, ValueError):
+                damaged += 1
+                continue
+            any_frame = any_frame or bool(frames)
+            yield from frames
+    except av.FFmpegError as error:
+        log.warning("%s ends early: %s; what was read before that is used", path, error.strerror)
+    if not any_frame:
+        raise VideoError(f"{path} has a video stream, but not one frame can be decoded")
+    if damaged:
+        log.warning("%s: %d damaged packets could not be decoded", path, damaged)
+
+
+def _deinterlace(pictures: Iterator[VideoFrame], stream: VideoStream) -> Iterator[VideoFrame]:
+    """One whole frame for each interlaced one; the others pass as they are."""
+    graph = av.filter.Graph()
+    nodes = (
+        graph.add_buffer(template=stream),
+        graph.add("bwdif", "mode=send_frame:parity=auto:deint=interlaced"),
+        graph.add("buffersink"),
+    )
+    graph.link_nodes(*nodes).configure()
+    for picture in pictures:
+        graph.vpush(picture)
+        yield from _pull(graph)
+    graph.vpush(None)
+    yield from _pull(graph)
+
+
+def _pull(graph: av.filter.Graph) -> Iterator[VideoFrame]:
+    while True:
+        try:
+            yield graph.vpull()
+        except (av.BlockingIOError, av.EOFError):
+            return
+
+
+def _timed(pictures: Iterator[VideoFrame], info: VideoInfo) -> Iterator[Picture]:
+    step = max(1, round(1 / info.frame_rate / info.time_base))
+    expected = 0
+    for picture in pictures:
+        # A frame without a time follows the one before it at the usual distance.
+        time = expected if picture.pts is None else picture.pts
+        if picture.pts is not None and picture.time_base and picture.time_base != info.time_base:
+            time = round(picture.pts * picture.time_base / info.time_base)
+        expected = time + (picture.duration or step)
+        yield Picture(time, picture.duration or 0, partial(_rgb, picture, info))
+
+
+def _rgb(picture: VideoFrame, info: VideoInfo) -> Tensor:
+    """RGB at the size of the first frame; a stream may change its size on the way."""
+    if (picture.height, picture.width) != (info.height, info.width):
+        picture = picture.reformat(width=info.width, height=info.height, interpolation="BICUBIC")
+    return rgb_of(picture, info.colour)
+
+
+def turned(frame: Tensor, rotation: int) -> Tensor:
+    """A frame turned counter-clockwise by a multiple of 90 degrees."""
+    return torch.rot90(frame, round(rotation / 90) % 4, (-2, -1))

@@ -1,0 +1,106 @@
+"""What a video says of itself, and its frames with their times."""
+
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+import torch
+from tests.clips import Colour, write_clip
+
+from vsrkit.errors import VideoError
+from vsrkit.video.images import write_image
+from vsrkit.video.probe import probe
+from vsrkit.video.read import EVERYTHING, open_source
+
+
+def test_the_header_is_read(tmp_path):
+    colour = Colour(matrix=9, range=2, primaries=9, transfer=16)
+    path = write_clip(
+        tmp_path / "a.mp4",
+        pix_fmt="yuv420p10le",
+        colour=colour,
+        rotation=90,
+        aspect="4/3",
+        options={"qp": "0", "chroma_sample_location": "topleft"},
+    )
+    info = probe(path)
+    assert (info.height, info.width, info.frames, info.bits) == (24, 32, 6, 10)
+    assert (info.colour.matrix, info.colour.range, info.colour.transfer) == (9, 2, 16)
+    assert info.colour.siting == "topleft"
+    assert info.colour_tagged
+    assert (info.rotation, info.sample_aspect, info.frame_rate) == (90, Fraction(4, 3), 25)
+    assert info.display_matrix is not None
+    assert not info.interlaced
+    assert [stream.kind for stream in info.streams] == ["video"]
+
+
+def test_an_untagged_video_says_what_is_assumed(tmp_path):
+    info = probe(write_clip(tmp_path / "a.mkv"), count=True)
+    assert not info.colour_tagged
+    assert (info.colour.matrix, info.colour.range, info.colour.siting) == (6, 1, "left")
+    assert info.frames == 6
+
+
+@pytest.mark.parametrize("name", ["a.mkv", "a.mp4", "a.mov", "a.avi", "a.y4m", "a.mpg", "a.webm"])
+def test_ordinary_containers_are_read(tmp_path, name):
+    codecs = {".y4m": "rawvideo", ".mpg": "mpeg2video", ".webm": "libvpx-vp9"}
+    codec = codecs.get(name[-4:], codecs.get(name[-5:], "libx264"))
+    options = {} if codec != "libvpx-vp9" else {"lossless": "1"}
+    source = open_source(write_clip(tmp_path / name, codec=codec, options=options))
+    pictures = list(source.pictures())
+    assert len(pictures) == 6
+    seconds = [(picture.time - pictures[0].time) * source.info.time_base for picture in pictures]
+    assert all(abs(s - Fraction(n, 25)) <= Fraction(1, 1000) for n, s in enumerate(seconds))
+    assert pictures[0].rgb().shape == (3, 24, 32)
+
+
+def test_variable_times_are_kept(tmp_path):
+    times = [0, 40, 47, 300, 301, 1000]
+    path = write_clip(tmp_path / "a.mkv", times=times, time_base="1/1000")
+    assert [picture.time for picture in open_source(path).pictures()] == times
+
+
+def test_a_part_of_the_time_can_be_had(tmp_path):
+    source = open_source(write_clip(tmp_path / "a.mkv", frames=20))
+    part = replace(source, span=(Fraction(1, 5), Fraction(2, 5)))
+    assert [p.time for p in part.pictures()] == [200, 240, 280, 320, 360]
+    assert len(list(replace(source, span=EVERYTHING).pictures())) == 20
+
+
+def test_interlaced_frames_are_made_whole_and_all_are_there(tmp_path):
+    options = {"flags": "+ildct+ilme", "top_field_first": "1"}
+    path = write_clip(
+        tmp_path / "a.mpg", codec="mpeg2video", frames=10, width=64, height=48, options=options
+    )
+    source = open_source(path)
+    assert source.info.interlaced
+    assert len(list(source.pictures())) == 10
+
+
+def test_images_are_a_video(tmp_path):
+    for number in (1, 2, 10):
+        write_image(tmp_path / f"im{number}.png", torch.full((3, 4, 5), number / 10))
+    (tmp_path / "notes.txt").write_text("not a frame")
+    for text in (tmp_path, tmp_path / "im%d.png"):
+        source = open_source(text, frame_rate=Fraction(10))
+        frames = list(source.frames())
+        assert [round(float(frame.mean()) * 10) for frame in frames] == [1, 2, 10]
+        assert source.info.frame_rate == 10
+    write_image(tmp_path / "im3.png", torch.zeros(3, 9, 9))
+    with pytest.raises(VideoError, match="9x9"):
+        list(open_source(tmp_path).frames())
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda p: None, "does not exist"),
+        (lambda p: p.mkdir(), "without images"),
+        (lambda p: p.write_bytes(b""), "cannot read"),
+        (lambda p: p.write_text("hello"), "cannot read"),
+    ],
+)
+def test_what_is_no_video_is_said_in_one_line(tmp_path, make, message):
+    make(tmp_path / "a.mp4")
+    with pytest.raises(VideoError, match=message):
+        open_source(tmp_path / "a.mp4")
