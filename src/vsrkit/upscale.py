@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from vsrkit.allocator import keep_freed_memory
 from vsrkit.models.spec import Carried, Spec, Window
 from vsrkit.precision import Precision, PrecisionName, lay_out, resolve_precision, running_in
 from vsrkit.tiles import run_pasted, run_tiled
@@ -100,6 +101,7 @@ def make_engine(
     tile: int | None = None,
 ) -> Engine:
     """Move a model to its device, choose the precision (by measurement for `auto`), lay it out."""
+    keep_freed_memory()
     model = model.eval().to(device)
     if not isinstance(precision, Precision):
         precision = resolve_precision(precision, model, device)
@@ -207,6 +209,7 @@ _engine: Engine | None = None  # a worker process has one, for as long as it liv
 
 def _start_worker(engine: Engine, threads: int) -> None:
     global _engine
+    keep_freed_memory()
     torch.set_num_threads(threads)
     _engine = engine
 
