@@ -10,14 +10,14 @@ import resource, sys, torch
 from vsrkit.allocator import keep_freed_memory
 if sys.argv[1] == "keep":
     keep_freed_memory()
-held = [torch.zeros(10) for _ in range(3)]
 def faults():
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-for _ in range(3):
-    torch.zeros(3_000_000), torch.zeros(8_000_000)
+def use():
+    for _ in range(3):
+        torch.ones(20_000_000)
+use()
 before = faults()
-for _ in range(3):
-    torch.zeros(3_000_000), torch.zeros(8_000_000)
+use()
 print(faults() - before)
 """
 

@@ -3,9 +3,7 @@
 import ctypes
 from contextlib import suppress
 
-# Of glibc's malloc.h.
-M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3
-LARGEST = 32 << 20  # bytes of a block that can be kept; glibc takes no more
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
 KEPT = 1 << 30  # bytes: more free memory than this goes back to the system
 
 
@@ -17,9 +15,5 @@ def keep_freed_memory() -> None:
     """
     with suppress(OSError, AttributeError):  # another C library
         mallopt = ctypes.CDLL(None).mallopt
-        for option, value in (
-            (M_MMAP_THRESHOLD, LARGEST),
-            (M_TRIM_THRESHOLD, KEPT),
-            (M_TOP_PAD, 64 << 20),
-        ):
-            mallopt(option, value)
+        mallopt(M_MMAP_THRESHOLD, KEPT)
+        mallopt(M_TRIM_THRESHOLD, KEPT)
