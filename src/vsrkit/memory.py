@@ -1,0 +1,161 @@
+"""How much memory a job takes, and the tile and chunk that keep it below a limit.
+
+All by arithmetic: from the model's widest features, the frames it holds at once and the size of a
+frame. What the figures rest on was measured (notes/decisions/0018-memory-by-arithmetic.md).
+"""
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from torch import nn
+
+from vsrkit.errors import VsrkitError
+from vsrkit.models.spec import Carried, Context, Segments, Spec, Window
+from vsrkit.precision import commonest_convolution
+
+SHARE = 0.6  # of the free memory, where the user names no limit
+TILES = (512, 384, 256, 192, 128, 96, 64)  # sides to try, the largest first
+PROGRAM = 420 << 20  # bytes of a process that has torch and a model in it and does nothing
+FLOAT = 4
+FRAME = 3 * FLOAT  # bytes of one pixel of one frame
+STEPS = 16  # feature maps that a model has at once besides one for each frame
+ENCODED = 40  # frames that an encoder and the queues hold, as stored (1.5 samples per pixel)
+SLACK = 1.15  # what the allocator loses between blocks
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPlan:
+    """How a job keeps within its memory; only `tile` has a part in the result."""
+
+    tile: int | None  # side of the tiles in LR pixels; None runs whole frames
+    chunk: int  # frames that wait between decoder, model and encoder
+    on_disk: bool  # whether the tiles of a piece wait on disk until they are blended
+    peak: int  # bytes, estimated, of one process
+
+
+def plan_memory(
+    model: nn.Module,
+    *,
+    height: int,
+    width: int,
+    limit: int,
+    tile: int | None = None,
+    chunk: int | None = None,
+) -> MemoryPlan:
+    """The fastest plan for frames of this size that stays below `limit` bytes in one process.
+
+    tile: 0 for whole frames, a side to demand it, None to choose.
+    """
+    spec: Spec = model.spec  # type: ignore[assignment]
+    if tile is None:
+        whole = spec.tile if spec.tile else None
+        sides: list[int | None] = [whole, *_smaller(spec, max(height, width))]
+    else:
+        sides = [tile or None]
+    plans = [
+        MemoryPlan(side, frames, on_disk, estimate(model, height, width, side, frames, on_disk))
+        for side in sides
+        for on_disk in ((False, True) if side else (False,))
+        for frames in ((chunk,) if chunk else (8, 2, 1))
+    ]
+    fitting = [plan for plan in plans if plan.peak <= limit]
+    if not fitting:
+        least = min(plan.peak for plan in plans)
+        raise VsrkitError(
+            f"frames of {width}x{height} need at least {show(least)} of memory with this model, "
+            f"{show(limit)} is the limit; raise --max-memory, use a smaller --tile or another model"
+        )
+    return fitting[0]
+
+
+def estimate(
+    model: nn.Module, height: int, width: int, tile: int | None, chunk: int, on_disk: bool
+) -> int:
+    """Peak bytes of a process that upscales frames of this size."""
+    spec: Spec = model.spec  # type: ignore[assignment]
+    lr = height * width
+    hr = lr * spec.scale**2
+    seen, kept = frames_at_once(spec.context)
+    part = lr if tile is None else min(tile, height) * min(tile, width)
+    features = part * FLOAT * width_of(model) * (seen + STEPS)
+    made = kept * FRAME * (part * spec.scale**2 if on_disk else hr)
+    blending = 3 * FRAME * hr
+    clips = (2 * seen + chunk) * FRAME * lr
+    waiting = (chunk + 2) * FRAME * hr + ENCODED * 3 * hr // 2
+    weights = sum(p.numel() for p in model.parameters()) * FLOAT
+    return PROGRAM + round(SLACK * (features + made + blending + clips + waiting + weights))
+
+
+def frames_at_once(context: Context) -> tuple[int, int]:
+    """Frames that a model sees in one run, and how many of them it gives back."""
+    match context:
+        case Window(size=size):
+            return size, 1
+        case Segments(length=length, warmup=warmup):
+            return length + 2 * warmup, length
+        case Carried():
+            return 2, 1
+
+
+def width_of(model: nn.Module) -> int:
+    """Channels of the model's features."""
+    commonest = commonest_convolution(model)
+    return max(commonest.inputs, commonest.outputs) if commonest else 16
+
+
+def _smaller(spec: Spec, side: int) -> list[int | None]:
+    """Tiles that are smaller than the frame and large enough for the model."""
+    if spec.tile:
+        return []
+    least = max(64, spec.minimum)
+    return [t for t in TILES if least <= t < side and t % spec.multiple == 0]
+
+
+def halved(tile: int | None, height: int, width: int, spec: Spec) -> int | None:
+    """The tile to try after an allocation failed; None if there is none smaller."""
+    now = tile or max(height, width)
+    smaller = next((t for t in _smaller(spec, now) if t is not None and t <= now // 2), None)
+    return smaller if spec.tile is None else None
+
+
+def parse_size(text: str) -> int:
+    """Bytes in `2G`, `1500M`, `1.5 GiB` or `800000000`."""
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?\s*", text, re.IGNORECASE)
+    if match is None or float(match[1]) == 0:
+        raise VsrkitError(f"{text!r} is no amount of memory; write 2G or 1500M")
+    return round(float(match[1]) * 1024 ** " KMGT".index(match[2].upper() or " "))
+
+
+def show(size: int) -> str:
+    """Bytes for people: 1.4G, 320M."""
+    return f"{size / 2**30:.1f}G" if size >= 2**30 else f"{round(size / 2**20)}M"
+
+
+def free_memory() -> int:
+    """Bytes that this process could have, by the system's count and the container's limit."""
+    try:
+        text = Path("/proc/meminfo").read_text(encoding="ascii")
+        available = int(re.search(r"MemAvailable:\s+(\d+)", text)[1]) * 1024  # type: ignore[index]
+    except (OSError, TypeError):
+        available = _half_of_all()
+    limits = [available]
+    for limit, used in (
+        ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
+        (
+            "/sys/fs/cgroup/memory/memory.limit_in_bytes",
+            "/sys/fs/cgroup/memory/memory.usage_in_bytes",
+        ),
+    ):
+        try:
+            limits.append(int(Path(limit).read_text()) - int(Path(used).read_text()))
+        except (OSError, ValueError):
+            continue  # no such control group, or no limit in it
+    return max(min(limits), 1 << 30)
+
+
+def _half_of_all() -> int:
+    if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+    return 4 << 30

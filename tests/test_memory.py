@@ -1,0 +1,74 @@
+"""The plan that keeps a job within its memory."""
+
+import pytest
+
+from vsrkit.errors import VsrkitError
+from vsrkit.memory import estimate, free_memory, halved, parse_size, plan_memory, show
+from vsrkit.models import build_model
+
+
+@pytest.fixture(scope="module")
+def small():
+    return build_model("vsrt-s")
+
+
+def test_the_plan_stays_below_the_limit_and_gets_no_worse_with_more(small):
+    sides = []
+    for gigabytes in (3, 4, 8, 16):
+        plan = plan_memory(small, height=540, width=960, limit=gigabytes << 30)
+        assert plan.peak <= gigabytes << 30
+        sides.append(plan.tile or 10_000)
+    assert sides == sorted(sides)
+    assert sides[0] < 540
+    assert sides[-1] == 10_000
+
+
+def test_what_cannot_fit_is_said(small):
+    with pytest.raises(VsrkitError, match="at least"):
+        plan_memory(small, height=2160, width=3840, limit=1 << 30)
+
+
+def test_a_demanded_tile_and_chunk_are_kept(small):
+    plan = plan_memory(small, height=540, width=960, limit=64 << 30, tile=96, chunk=3)
+    assert (plan.tile, plan.chunk) == (96, 3)
+    whole = plan_memory(small, height=540, width=960, limit=64 << 30, tile=0)
+    assert whole.tile is None
+
+
+def test_a_model_of_fixed_tiles_has_no_choice():
+    model = build_model("vsrt-reds")
+    assert plan_memory(model, height=180, width=320, limit=8 << 30).tile == 64
+    assert halved(64, 180, 320, model.spec) is None
+
+
+def test_more_of_anything_takes_more(small):
+    base = estimate(small, 180, 320, None, 2, False)
+    assert estimate(small, 360, 320, None, 2, False) > base
+    assert estimate(small, 180, 320, None, 8, False) > base
+    assert estimate(small, 180, 320, 64, 2, False) < base
+
+
+def test_a_failed_allocation_halves_the_tile(small):
+    assert halved(None, 540, 960, small.spec) == 384
+    assert halved(256, 540, 960, small.spec) == 128
+    assert halved(64, 540, 960, small.spec) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("2G", 2 << 30), ("1500M", 1500 << 20), ("1.5 GiB", 3 << 29), ("800000000", 800_000_000)],
+)
+def test_amounts_of_memory(text, size):
+    assert parse_size(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "much", "-2G", "0"])
+def test_wrong_amounts(text):
+    with pytest.raises(VsrkitError, match="2G"):
+        parse_size(text)
+
+
+def test_amounts_are_shown_short():
+    assert show(3 << 29) == "1.5G"
+    assert show(300 << 20) == "300M"
+    assert free_memory() > 0
