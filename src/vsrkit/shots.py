@@ -182,15 +182,14 @@ def _contrast(picture: Picture) -> Picture:
 def _block_means(plane: Picture) -> Picture:
     """(H, W) -> (H / rows, W / columns), as two small products: several times faster than mean."""
     (rows, columns), (height, width) = BLOCK, plane.shape
-    means: Picture = _averaging(height, rows) @ plane @ _averaging(width, columns).T
-    return means
+    means = _averaging(height, rows) @ plane @ _averaging(width, columns).T
+    return means.astype(np.float32, copy=False)
 
 
 @lru_cache(maxsize=32)
 def _averaging(length: int, block: int) -> Picture:
     """The (length / block, length) matrix that takes the mean of each block."""
-    ones = np.full((1, block), 1 / block, np.float32)
-    return np.kron(np.eye(length // block, dtype=np.float32), ones)
+    return np.repeat(np.eye(length // block, dtype=np.float32), block, axis=1) / np.float32(block)
 
 
 def _pooled(picture: Picture, factor: int) -> Picture:
