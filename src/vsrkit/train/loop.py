@@ -12,7 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import clip_grad_norm_
 from torch.optim import Optimizer
 
-from vsrkit.allocator import keep_freed_memory
+from vsrkit.allocator import ALL, keep_freed_memory
 from vsrkit.cache import cache_directory
 from vsrkit.data.clips import OnProgress, Unreadable, hold_out, open_clips
 from vsrkit.data.realistic import degrader_named
@@ -97,7 +97,7 @@ def start_run(config: TrainConfig, processes: Processes, *, resume: bool) -> Run
     state = run_dir / "state.safetensors"
     if state.exists() and not resume:
         raise ConfigError(f"{run_dir} holds a run already; use --resume or another run_dir")
-    keep_freed_memory()
+    keep_freed_memory(ALL)  # the next step needs as much again
     torch.manual_seed(config.seed)
     model = starting_model(config).to(device)
     precision = resolve_precision(config.precision, model, device)
