@@ -9,8 +9,12 @@ SOURCE = Path(vsrkit.__file__).parent
 
 # A part may import the parts to the right of it (and what is in none of them, such as errors).
 MAY_IMPORT = {
-    "cli": {"demo", "train", "evaluate", "data", "upscale", "windows", "tiles", "models", "video"},
+    "cli": {
+        *("demo", "inspect", "train", "evaluate", "data"),
+        *("upscale", "windows", "tiles", "models", "video"),
+    },
     "demo": {"evaluate", "data", "upscale", "windows", "tiles", "models", "video"},
+    "inspect": {"evaluate", "data", "upscale", "windows", "tiles", "models", "video"},
     "train": {"evaluate", "data", "upscale", "windows", "tiles", "models", "video"},
     "evaluate": {"data", "upscale", "windows", "tiles", "models", "video"},
     "data": {"video"},

@@ -182,7 +182,7 @@ class AttentionFusion(nn.Module):
         self.spatial_attn_add2 = nn.Conv2d(c, c, 1)
 
     def forward(self, aligned: Tensor) -> Tensor:  # (B, T, C, H, W) -> (B, C, H, W)
-        joined = self._weigh_frames(aligned).flatten(1, 2)
+        joined = (aligned * self.weights(aligned)).flatten(1, 2)
         fused = leaky(self.feat_fusion(joined))
         half = leaky(self.spatial_attn2(_pool(leaky(self.spatial_attn1(joined)))))
         quarter = leaky(self.spatial_attn_l2(_pool(leaky(self.spatial_attn_l1(half)))))
@@ -192,11 +192,11 @@ class AttentionFusion(nn.Module):
         add = self.spatial_attn_add2(leaky(self.spatial_attn_add1(attention)))
         return fused * attention.sigmoid() * 2 + add
 
-    def _weigh_frames(self, aligned: Tensor) -> Tensor:
+    def weights(self, aligned: Tensor) -> Tensor:
+        """How much of each frame passes, by its likeness to the centre: (B, T, 1, H, W)."""
         centre = self.temporal_attn1(aligned[:, aligned.shape[1] // 2])
         each = self.temporal_attn2(aligned.flatten(0, 1)).unflatten(0, aligned.shape[:2])
-        likeness = (each * centre[:, None]).sum(2, keepdim=True).sigmoid()
-        return aligned * likeness
+        return (each * centre[:, None]).sum(2, keepdim=True).sigmoid()
 
 
 def _pool(x: Tensor) -> Tensor:
