@@ -1,24 +1,11 @@
 """Cuts are found; motion, light and noise are not taken for them."""
 
-from functools import cache
-
 import pytest
 import torch
 import torch.nn.functional as F
+from tests.scenes import in_8_bits, scene
 
 from vsrkit.shots import mark_cuts
-
-
-@cache
-def scene(seed, height=90, width=160, margin=0):
-    """Soft shapes of many sizes and colours, as photographs have; `margin` more columns."""
-    generator = torch.Generator().manual_seed(seed)
-    picture = torch.zeros(3, height, width + margin)
-    for cells in (3, 6, 12, 24):
-        coarse = torch.rand(1, 3, cells, cells * (width + margin) // height, generator=generator)
-        picture += F.interpolate(coarse, picture.shape[1:], mode="bicubic")[0] / cells**0.5
-    picture -= picture.amin()
-    return 0.05 + 0.85 * picture / picture.amax()
 
 
 def still(seed, frames):
@@ -29,10 +16,6 @@ def still(seed, frames):
         in_8_bits(picture + 0.01 * torch.randn(picture.shape, generator=generator))
         for _ in range(frames)
     ]
-
-
-def in_8_bits(frame):
-    return (frame.clamp(0, 1) * 255).round() / 255
 
 
 def cuts(frames):
