@@ -24,22 +24,27 @@ def test_spans_cover_the_axis_and_their_weights_are_sane(length, overlap):
 
 @pytest.mark.parametrize("size", [(64, 64), (70, 101), (40, 200), (130, 64)])
 @pytest.mark.parametrize("overlap", [0, 16])
-def test_a_pointwise_model_does_not_see_tiles(size, overlap):
+def test_a_pointwise_model_does_not_see_tiles(size, overlap, tmp_path):
     clip = torch.rand(1, 2, 3, *size)
 
     def double(tile):
         return tile.repeat_interleave(2, -1).repeat_interleave(2, -2)
 
-    out = run_tiled(double, clip, size=64, overlap=overlap, scale=2)
-    torch.testing.assert_close(out, double(clip), atol=1e-6, rtol=0)  # weights sum to 1 in float32
+    out = torch.stack(list(run_tiled(double, clip, size=64, overlap=overlap, scale=2)))
+    # Weights sum to 1 in float32.
+    torch.testing.assert_close(out, double(clip)[0], atol=1e-6, rtol=0)
+    again = run_tiled(double, clip, size=64, overlap=overlap, scale=2, scratch=tmp_path)
+    assert torch.equal(torch.stack(list(again)), out)
 
 
 def test_neighbouring_tiles_fade_into_each_other():
     """Tiles that answer differently meet in a ramp: the largest step is far below their gap."""
     answers = iter([0.0, 1.0])
     clip = torch.rand(1, 1, 3, 64, 112)
-    out = run_tiled(
-        lambda tile: torch.full_like(tile, next(answers)), clip, size=64, overlap=16, scale=1
+    out = next(
+        run_tiled(
+            lambda tile: torch.full_like(tile, next(answers)), clip, size=64, overlap=16, scale=1
+        )
     )
     assert out.amin() == 0
     assert out.amax() == 1

@@ -69,16 +69,26 @@ def test_a_carried_state_starts_anew_at_a_cut():
     assert not torch.equal(out[1][:, ::2, ::2], frames[1])  # it did carry
 
 
+def test_what_lies_beyond_white_is_kept_and_nothing_new_is_added():
+    """A video has highlights above white; a model's overshoot is cut at what was there."""
+    engine = Engine(Bicubic(BicubicConfig()), PLAIN)
+    frame = noise(1, 8, 8)[0]
+    (plain,) = upscale_frames([frame], engine)
+    assert (plain.min(), plain.max()) == (0, 1)  # noise overshoots
+    (bright,) = upscale_frames([frame * 1.2], engine)
+    assert bright.max() == (frame * 1.2).max() > 1
+
+
 def test_shots_are_split_at_cuts_without_reading_ahead():
     read = []
 
     def source():
         for number in range(6):
             read.append(number)
-            yield number
+            yield number, number in (2, 3)
 
     sizes = []
-    for shot in split_shots(source(), [2, 3]):
+    for shot in split_shots(source()):
         first = next(shot)
         sizes.append([first, *shot])
         assert len(read) <= sizes[-1][-1] + 2

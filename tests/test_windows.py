@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from vsrkit.models.spec import Carried, Segments, Window
-from vsrkit.windows import pieces, segments, sliding_windows, window_indices
+from vsrkit.windows import pieces, plan_pieces, segments, sliding_windows, window_indices
 
 PROTOCOL = json.loads((Path(__file__).parent / "golden" / "protocol.json").read_text())
 
@@ -91,3 +91,35 @@ def test_impossible_contexts_are_refused():
         Window(4)
     with pytest.raises(ValueError, match="length >= 1"):
         Segments(0, 1)
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 7, 16, 41])
+@pytest.mark.parametrize(
+    "context", [Window(1, "all"), Window(5), Window(7, "all"), Segments(4, 2), Segments(16, 4)]
+)
+def test_the_plan_is_what_the_stream_gives(context, length):
+    shot = [torch.full((3, 1, 1), n) for n in range(length)]
+    streamed = [
+        (tuple(piece.clip[:, 0, 0, 0].int().tolist()), piece.keep)
+        for piece in pieces(shot, context)
+    ]
+    planned = [
+        (tuple(n - 10 for n in plan.frames), plan.keep)
+        for plan in plan_pieces(10, 10 + length, context)
+    ]
+    assert planned == streamed
+
+
+@pytest.mark.parametrize("stride", [1, 3, 5])
+@pytest.mark.parametrize("length", [1, 2, 4, 5, 6, 7, 11, 13])
+def test_a_stride_keeps_each_frame_once_from_inside_its_window(length, stride):
+    plans = list(plan_pieces(0, length, Window(5, "all"), stride=stride))
+    assert [n for plan in plans for n in plan.kept] == list(range(length))
+    assert len(plans) == -(-length // stride)
+    assert all(len(plan.frames) == 5 for plan in plans)
+
+
+def test_a_carried_state_sees_the_second_frame_at_the_start():
+    plans = [plan.frames for plan in plan_pieces(3, 6, Carried())]
+    assert plans == [(3, 4), (4,), (5,)]
+    assert [plan.frames for plan in plan_pieces(3, 4, Carried())] == [(3, 3)]

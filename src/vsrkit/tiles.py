@@ -1,9 +1,14 @@
 """Cut frames into overlapping tiles, run a model on each, and blend the results without a seam."""
 
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import IO
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -16,6 +21,10 @@ class Span:
     stop: int
     fade_in: int  # pixels shared with the tile before
     fade_out: int  # pixels shared with the tile after
+
+    def place(self, scale: int) -> slice:
+        """Where its result lies in the enlarged frame."""
+        return slice(self.start * scale, self.stop * scale)
 
     def weights(self, scale: int) -> Tensor:
         """(s * size,) ramps that, added up over all tiles, give one everywhere."""
@@ -51,26 +60,67 @@ def plan_spans(length: int, size: int, overlap: int) -> list[Span]:
 
 
 def run_tiled(
-    run: Callable[[Tensor], Tensor], clip: Tensor, *, size: int, overlap: int, scale: int
-) -> Tensor:
-    """Run `run` on tiles of (B, T, 3, H, W) and blend: -> (B, T', 3, sH, sW)."""
+    run: Callable[[Tensor], Tensor],
+    clip: Tensor,
+    *,
+    size: int,
+    overlap: int,
+    scale: int,
+    scratch: Path | None = None,
+) -> Iterator[Tensor]:
+    """Run `run` on tiles of (1, T, 3, H, W) and blend: frames (3, sH, sW), one by one.
+
+    scratch: a folder where the results of the tiles can wait. Then memory holds those of one tile
+        and not of the whole frame, times the frames of a clip.
+    """
     height, width = clip.shape[-2:]
-    total: Tensor | None = None
-    weight = torch.zeros(height * scale, width * scale)
-    for rows, columns in _grid(height, width, size, overlap):
-        tile = clip[..., rows.start : rows.stop, columns.start : columns.stop]
-        sr = run(tile.contiguous())
-        fade = rows.weights(scale)[:, None] * columns.weights(scale)
-        place = (
-            slice(rows.start * scale, rows.stop * scale),
-            slice(columns.start * scale, columns.stop * scale),
+    grid = list(_grid(height, width, size, overlap))
+    with TemporaryFile(dir=scratch) if scratch else nullcontext() as file:
+        shelf = Shelf(file)
+        for rows, columns in grid:
+            tile = clip[..., rows.start : rows.stop, columns.start : columns.stop]
+            shelf.put(run(tile.contiguous())[0])
+        for number in range(shelf.frames):
+            total = clip.new_zeros(3, height * scale, width * scale)
+            weight = clip.new_zeros(height * scale, width * scale)
+            for place, (rows, columns) in enumerate(grid):
+                fade = (rows.weights(scale)[:, None] * columns.weights(scale)).to(clip)
+                where = (rows.place(scale), columns.place(scale))
+                total[:, *where] += shelf.get(place, number).to(clip) * fade
+                weight[where] += fade
+            yield total.div_(weight)
+
+
+class Shelf:
+    """Clips (T, 3, H, W) that wait until one of their frames is asked for, in memory or on disk."""
+
+    def __init__(self, file: IO[bytes] | None) -> None:
+        self._file = file
+        self._clips: list[Tensor] = []  # on disk: empty ones, for their shapes
+        self._starts: list[int] = []
+
+    @property
+    def frames(self) -> int:
+        """How many each clip has."""
+        return self._clips[0].shape[0]
+
+    def put(self, clip: Tensor) -> None:
+        """Lay a clip down; it gets the next number."""
+        if self._file:
+            self._starts.append(self._file.tell())
+            clip.float().cpu().contiguous().numpy().tofile(self._file)
+            clip = torch.empty(clip.shape, device="meta")
+        self._clips.append(clip)
+
+    def get(self, clip: int, frame: int) -> Tensor:
+        """One frame, (3, H, W)."""
+        if not self._file:
+            return self._clips[clip][frame]
+        shape = self._clips[clip].shape[1:]
+        self._file.seek(self._starts[clip] + frame * 4 * shape.numel())
+        return torch.from_numpy(
+            np.fromfile(self._file, np.float32, shape.numel()).reshape(tuple(shape))
         )
-        if total is None:
-            total = sr.new_zeros(*sr.shape[:3], height * scale, width * scale)
-        total[..., place[0], place[1]] += sr * fade.to(sr)
-        weight[place] += fade
-    assert total is not None  # a plan has at least one tile
-    return total / weight.to(total)
 
 
 @dataclass(frozen=True, slots=True)

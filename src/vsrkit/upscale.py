@@ -7,7 +7,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass
 from itertools import chain, groupby, islice
-from typing import Any, Literal
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
 
 import torch
 import torch.nn.functional as F
@@ -19,6 +20,8 @@ from vsrkit.precision import Precision, PrecisionName, lay_out, resolve_precisio
 from vsrkit.tiles import run_pasted, run_tiled
 from vsrkit.windows import Padding, Piece, pieces
 
+States: TypeAlias = list[Any]  # of a model that carries one, by tile
+
 
 @dataclass(frozen=True)
 class Engine:
@@ -28,16 +31,17 @@ class Engine:
     precision: Precision
     device: str = "cpu"
     tile: int | None = None  # side of the tiles; None runs whole frames
-    overlap: int = 16  # pixels that neighbouring tiles share
+    overlap: int | None = None  # pixels that neighbouring tiles share; None: a quarter, at most 32
     stitch: Literal["blend", "paste"] = "blend"  # paste: hard edges, as the authors' release has
+    scratch: Path | None = None  # folder where tiles wait until they are blended; None: memory
 
     @property
     def spec(self) -> Spec:
         """What the model asks for."""
         return self.model.spec  # type: ignore[return-value]
 
-    def run(self, piece: Piece) -> Tensor:
-        """The wanted frames of a piece, (K, 3, sH, sW) in [0, 1], on the CPU."""
+    def run(self, piece: Piece) -> Iterator[Tensor]:
+        """The wanted frames of a piece, (3, sH, sW) each, on the CPU."""
 
         def run_model(part: Tensor) -> Tensor:
             if isinstance(self.spec.context, Window) and self.spec.context.emits == "centre":
@@ -49,48 +53,59 @@ class Engine:
     def carry(self, shot: Iterable[Tensor]) -> Iterator[Tensor]:
         """Frames of a shot one by one, the model's state handed from each to the next."""
         frames = iter(shot)
-        ahead = list(islice(frames, 1 + self._peeks))
-        states: list[Any] = []
+        ahead = list(islice(frames, 2))
+        states: States = []
         for number, frame in enumerate(chain(ahead, frames)):
             clip = torch.stack([frame, ahead[-1]]) if number == 0 else frame[None]
-            sr, states = self._step(clip, states)
+            sr, states = self.step(clip, states)
             yield sr
 
-    @property
-    def _peeks(self) -> bool:
-        return isinstance(self.spec.context, Carried) and self.spec.context.peek
-
-    def _step(self, clip: Tensor, states: list[Any]) -> tuple[Tensor, list[Any]]:
+    def step(self, clip: Tensor, states: States) -> tuple[Tensor, States]:
         """The first frame of a clip (at a shot's start its second follows) and the states after it.
 
-        Tiles come in the same order each time, each with its own state.
+        Tiles come in the same order each time, each with its own state; none at a shot's start.
         """
+        peeks = isinstance(self.spec.context, Carried) and self.spec.context.peek
         before, after = iter(states), []
 
         def step_model(part: Tensor) -> Tensor:
             state = next(before, None)
-            if state is None and self._peeks:
+            if state is None and peeks:
                 state = self.model.start(part[:, -1])  # type: ignore[operator]
             sr, state = self.model.step(part[:, 0], state)  # type: ignore[operator]
             after.append(state)
             return sr[:, None]
 
-        return self._fitted(step_model, clip)[0], after
+        sr = next(self._fitted(step_model, clip))
+        return sr, after
 
-    def _fitted(self, run: Callable[[Tensor], Tensor], clip: Tensor) -> Tensor:
-        """Give `run` a size that the model accepts and cut its answer back to the clip's."""
+    def _fitted(self, run: Callable[[Tensor], Tensor], clip: Tensor) -> Iterator[Tensor]:
+        """Give `run` a size that the model accepts; cut the frames it answers back to the clip's.
+
+        They stay within [0, 1], or within what the clip itself reaches: videos keep highlights
+        above white and colours that no screen has, and those are not ours to clip.
+        """
         spec = self.spec
-        height, width = clip.shape[-2:]
+        height, width = (side * spec.scale for side in clip.shape[-2:])
+        low, high = min(0.0, float(clip.min())), max(1.0, float(clip.max()))
         padded = pad_frames(clip, spec)[None].to(self.device)  # (1, T, 3, H, W)
         tile = spec.tile or self.tile
-        with running_in(self.precision, self.device):
-            if tile and self.stitch == "paste" and min(padded.shape[-2:]) >= tile:
-                sr = run_pasted(run, padded, size=tile, scale=spec.scale)
-            elif tile and max(padded.shape[-2:]) > tile:
-                sr = run_tiled(run, padded, size=tile, overlap=self.overlap, scale=spec.scale)
-            else:
-                sr = run(padded)
-            return sr[0, ..., : height * spec.scale, : width * spec.scale].float().clamp(0, 1).cpu()
+
+        def answer(part: Tensor) -> Tensor:
+            with running_in(self.precision, self.device):
+                return run(part)
+
+        if tile and self.stitch == "paste" and min(padded.shape[-2:]) >= tile:
+            frames = iter(run_pasted(answer, padded, size=tile, scale=spec.scale)[0])
+        elif tile and max(padded.shape[-2:]) > tile:
+            overlap = self.overlap or min(32, tile // 4)
+            frames = run_tiled(
+                answer, padded, size=tile, overlap=overlap, scale=spec.scale, scratch=self.scratch
+            )
+        else:
+            frames = iter(answer(padded)[0])
+        for frame in frames:
+            yield frame[..., :height, :width].float().clamp(low, high).cpu()
 
 
 def make_engine(
@@ -126,7 +141,21 @@ def upscale_frames(
     workers: processes that share the work; the output is the same for any number.
     """
     engine = model if isinstance(model, Engine) else make_engine(model)
-    shots = split_shots(frames, cuts)
+    starts = set(cuts)
+    marked = ((frame, number in starts) for number, frame in enumerate(frames))
+    yield from upscale_marked(marked, engine, padding=padding, chunk=chunk, workers=workers)
+
+
+def upscale_marked(
+    marked: Iterable[tuple[Tensor, bool]],
+    engine: Engine,
+    *,
+    padding: Padding = "reflection_circle",
+    chunk: int = 1,
+    workers: int = 1,
+) -> Iterator[Tensor]:
+    """As `upscale_frames`, for frames that come with True where they begin a new shot."""
+    shots = split_shots(marked)
     if isinstance(engine.spec.context, Carried):
         for shot in shots:
             yield from engine.carry(shot)
@@ -141,14 +170,13 @@ def upscale_frames(
             yield from results
 
 
-def split_shots(frames: Iterable[Tensor], cuts: Collection[int]) -> Iterator[Iterator[Tensor]]:
+def split_shots(marked: Iterable[tuple[Tensor, bool]]) -> Iterator[Iterator[Tensor]]:
     """One iterator of frames for each shot; read each to its end before the next."""
-    starts = set(cuts)
 
     def numbered() -> Iterator[tuple[int, Tensor]]:
         shot = 0
-        for number, frame in enumerate(frames):
-            shot += number in starts
+        for frame, begins in marked:
+            shot += begins
             yield shot, frame
 
     for _, shot in groupby(numbered(), key=lambda pair: pair[0]):

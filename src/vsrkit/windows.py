@@ -23,6 +23,55 @@ class Piece:
     keep: slice  # along T
 
 
+@dataclass(frozen=True, slots=True)
+class PiecePlan:
+    """A piece by the numbers of its frames in the video."""
+
+    frames: tuple[int, ...]  # one may stand in for another that is not there
+    keep: slice
+
+    @property
+    def kept(self) -> tuple[int, ...]:
+        """The frames that this piece is for."""
+        return self.frames[self.keep]
+
+
+def plan_pieces(
+    start: int,
+    stop: int,
+    context: Context,
+    *,
+    padding: Padding = "reflection_circle",
+    stride: int = 1,
+) -> Iterator[PiecePlan]:
+    """The pieces of the shot from frame `start` up to `stop`, as `pieces` cuts them.
+
+    stride: frames to keep of each window, for models that give back all of them. More are faster
+        and see less on one side.
+
+    A carried state has a piece for each frame; that of the first holds the second, too.
+    """
+    length = stop - start
+    match context:
+        case Window(size=size, emits=emits):
+            stride = min(stride, size) if emits == "all" else 1
+            for first in range(0, length, stride):
+                centre = min(first + stride // 2, length - 1)
+                numbers = window_indices(centre, length, size, padding)
+                skip = size // 2 - (centre - first)
+                keep = slice(skip, skip + min(stride, length - first))
+                yield PiecePlan(tuple(start + i for i in numbers), keep)
+        case Segments(length=kept, warmup=warmup):
+            for first in range(0, length, kept):
+                low, high = max(0, first - warmup), min(length, first + kept + warmup)
+                keep = slice(first - low, min(first + kept, length) - low)
+                yield PiecePlan(tuple(range(start + low, start + high)), keep)
+        case Carried():
+            second = min(start + 1, stop - 1)
+            for number in range(start, stop):
+                yield PiecePlan((number, second) if number == start else (number,), slice(0, 1))
+
+
 def pieces(
     shot: Iterable[Tensor], context: Context, padding: Padding = "reflection_circle"
 ) -> Iterator[Piece]:

@@ -223,7 +223,7 @@ def _upscaled(
             yield None
             continue
         window = window_indices(number, length, context.size, protocol.padding)
-        yield engine.run(Piece(torch.stack([frames[i] for i in window]), middle))[0]
+        yield next(engine.run(Piece(torch.stack([frames[i] for i in window]), middle)))
 
 
 @dataclass
