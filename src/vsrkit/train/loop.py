@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -18,6 +18,7 @@ from vsrkit.data.clips import OnProgress, Unreadable, hold_out, open_clips
 from vsrkit.data.realistic import degrader_named
 from vsrkit.errors import VsrkitError
 from vsrkit.models import MODELS, build_model, load_model, save_model
+from vsrkit.models.spec import Spec, Window
 from vsrkit.precision import Precision, lay_out, resolve_precision
 from vsrkit.train.batches import Batch, Batches, Share, prefetched
 from vsrkit.train.checkpoint import Progress, load_state, save_state, write_json
@@ -59,7 +60,7 @@ def train(
             clips = f"{sum(len(share.clips) for share in shares)} clips, {len(held)} held out"
             log.info("%s in %s, %s", config.model, run.precision, clips)
         try:
-            return run_steps(run, batches_of(config, shares, processes), held, stop)
+            return run_steps(run, batches_of(run.config, shares, processes), held, stop)
         except RuntimeError as error:
             if processes.count == 1:
                 raise
@@ -100,6 +101,7 @@ def start_run(config: TrainConfig, processes: Processes, *, resume: bool) -> Run
     keep_freed_memory(ALL)  # the next step needs as much again
     torch.manual_seed(config.seed)
     model = starting_model(config).to(device)
+    config = fitted(config, model.spec)  # type: ignore[arg-type]
     precision = resolve_precision(config.precision, model, device)
     lay_out(model, precision)
     ema = Ema(model, config.ema_decay)
@@ -259,6 +261,17 @@ def starting_model(config: TrainConfig) -> nn.Module:
     for source in config.warm_start:
         warm_start(model, source)
     return model.train()
+
+
+def fitted(config: TrainConfig, spec: Spec) -> TrainConfig:
+    """The config with the clip's length and crop changed where the model takes no other."""
+    frames, crop = max(config.frames, spec.min_frames), max(config.crop, spec.minimum)
+    if isinstance(spec.context, Window) and spec.context.size > 1:
+        frames = spec.context.size
+    crop = spec.tile or -(-crop // spec.multiple) * spec.multiple
+    if (frames, crop) != (config.frames, config.crop):
+        log.info("the model takes %d frames of %dx%d; the recipe is fitted", frames, crop, crop)
+    return replace(config, frames=frames, crop=crop)
 
 
 def wanted(hr: Tensor, sr: Tensor) -> Tensor:
