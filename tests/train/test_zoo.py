@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 import torch
-
 from tests.models.test_contract import SMALL
+
 from vsrkit.models import ARCHITECTURES, save_model
 from vsrkit.train.loop import train
 
