@@ -11,8 +11,9 @@ SOURCE = Path(vsrkit.__file__).parent
 MAY_IMPORT = {
     "cli": {
         *("demo", "inspect", "train", "evaluate", "data"),
-        *("upscale", "windows", "tiles", "models", "video"),
+        *("job", "upscale", "windows", "tiles", "models", "video"),
     },
+    "job": {"upscale", "windows", "tiles", "models", "video"},
     "demo": {"evaluate", "data", "upscale", "windows", "tiles", "models", "video"},
     "inspect": {"evaluate", "data", "upscale", "windows", "tiles", "models", "video"},
     "train": {"evaluate", "data", "upscale", "windows", "tiles", "models", "video"},

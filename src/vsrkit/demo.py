@@ -14,13 +14,12 @@ from torch import Tensor
 from vsrkit.data.degrade import BI, degrade
 from vsrkit.data.frames import read_video
 from vsrkit.evaluate.metrics import measured, psnr, ssim
-from vsrkit.models import MODELS, load_model, weights_at_hand
+from vsrkit.models import best_at_hand, load_model
 from vsrkit.upscale import make_engine, upscale_frames
 from vsrkit.video.images import write_image
 from vsrkit.video.write import write_video
 
 FRAMES_PER_SECOND = Fraction(25)
-PREFERRED = ("vsrt-s-web", "vsrt-s")  # the best first
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,12 +35,6 @@ class Demo:
     bicubic_psnr: float
     bicubic_ssim: float
     files: list[str]
-
-
-def best_at_hand() -> str:
-    """The first of our models whose weights are there; bicubic if none are."""
-    at_hand = (name for name in PREFERRED if name in MODELS and weights_at_hand(name))
-    return next(at_hand, "bicubic")
 
 
 def run_demo(output: Path, *, on_progress: Callable[[str, int, int], None]) -> Demo:

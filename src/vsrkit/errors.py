@@ -19,3 +19,7 @@ class DataError(VsrkitError):
 
 class VideoError(VsrkitError):
     """A video cannot be read or written."""
+
+
+class StoppedError(VsrkitError):
+    """The user stopped a job that can go on."""

@@ -29,6 +29,18 @@ def imresize(x: Tensor, scale: Fraction | int) -> Tensor:
     )
 
 
+def fitted(x: Tensor, height: int, width: int) -> Tensor:
+    """The same kernel to a given size: (..., H, W) -> (..., height, width)."""
+    rows, columns = x.shape[-2:]
+    if (rows, columns) == (height, width):
+        return x
+    return resample(
+        x,
+        bicubic_matrix(rows, Fraction(height, rows)),
+        bicubic_matrix(columns, Fraction(width, columns)),
+    )
+
+
 def resample(x: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
     """`rows @ x @ columns.T` for banded matrices: (..., H, W) -> (..., H', W')."""
     # No autocast: a picture is not for bfloat16. One thread: the products are small and many.

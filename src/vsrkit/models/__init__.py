@@ -19,6 +19,7 @@ __all__ = [
     "MODELS",
     "Architecture",
     "Entry",
+    "best_at_hand",
     "build_model",
     "list_models",
     "load_checkpoint",
@@ -30,6 +31,8 @@ __all__ = [
 ]
 
 log = logging.getLogger("vsrkit")
+
+PREFERRED = ("vsrt-s-web", "vsrt-s")  # what to upscale with, the best first
 
 
 def list_models() -> list[str]:
@@ -86,6 +89,12 @@ def weights_at_hand(name: str) -> Path | None:
         return None
     places = (Path(__file__).parent.parent / "weights", cache_directory() / "weights")
     return next((place / file for place in places if (place / file).is_file()), None)
+
+
+def best_at_hand() -> str:
+    """The first of our models whose weights are there; bicubic if none are."""
+    at_hand = (name for name in PREFERRED if name in MODELS and weights_at_hand(name))
+    return next(at_hand, "bicubic")
 
 
 def load_checkpoint(

@@ -64,6 +64,10 @@ class Source:
         """The same as RGB, (3, H, W) each."""
         return (picture.rgb() for picture in self.pictures())
 
+    def turned_size(self, height: int, width: int) -> tuple[int, int]:
+        """(height, width) of a picture of this source after its rotation."""
+        return (width, height) if self.info.rotation % 180 else (height, width)
+
     def _read_images(self) -> Iterator[Picture]:
         for number, path in enumerate(self.images):
             yield Picture(number, 1, partial(_read_image, path, self.info))
@@ -73,10 +77,10 @@ class Source:
             stream = video_stream(container, self.path)
             # Slices, not frames: how a damaged frame is patched up must not depend on timing.
             stream.thread_type = "SLICE"
-            decoded = _decode(container, stream, self.path)
+            decoded = decode(container, stream, self.path)
             if self.info.interlaced and self.deinterlace:
                 decoded = _deinterlace(decoded, stream)
-            yield from _timed(decoded, self.info)
+            yield from timed(decoded, self.info)
 
 
 def open_source(path: str | Path, *, frame_rate: Fraction = Fraction(25)) -> Source:
@@ -148,7 +152,7 @@ def _read_image(path: Path, info: VideoInfo) -> Tensor:
     return frame
 
 
-def _decode(
+def decode(
     container: av.container.InputContainer, stream: VideoStream, path: Path
 ) -> Iterator[VideoFrame]:
     """Decode to the end; a damaged packet is passed over, as players do, and counted."""
@@ -194,7 +198,8 @@ def _pull(graph: av.filter.Graph) -> Iterator[VideoFrame]:
             return
 
 
-def _timed(pictures: Iterator[VideoFrame], info: VideoInfo) -> Iterator[Picture]:
+def timed(pictures: Iterator[VideoFrame], info: VideoInfo) -> Iterator[Picture]:
+    """Decoded frames with their times."""
     step = max(1, round(1 / info.frame_rate / info.time_base))
     expected = 0
     for picture in pictures:

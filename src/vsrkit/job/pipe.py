@@ -1,0 +1,107 @@
+"""Upscale what comes through a pipe: frame in, frame out, nothing kept on the way but context."""
+
+import re
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from itertools import chain
+from pathlib import Path
+from typing import IO
+
+import av
+from av.container import InputContainer
+
+from vsrkit.errors import VideoError
+from vsrkit.job.ahead import ahead
+from vsrkit.resample import fitted
+from vsrkit.shots import mark_cuts
+from vsrkit.upscale import Engine, upscale_marked
+from vsrkit.video.encode import Encoder, Encoding
+from vsrkit.video.probe import VideoInfo, describe, video_stream
+from vsrkit.video.read import Picture, decode, timed, turned
+from vsrkit.video.y4m import FRAME, y4m_header
+
+
+@dataclass(frozen=True, slots=True)
+class RawVideo:
+    """What rawvideo on a pipe is; y4m says it by itself."""
+
+    width: int
+    height: int
+    pix_fmt: str
+    rate: Fraction
+
+    @classmethod
+    def parse(cls, text: str) -> "RawVideo":
+        """From `320x180,yuv420p,25`."""
+        match = re.fullmatch(r"(\d+)x(\d+),(\w+),(\d+(?:/\d+)?)", text)
+        if match is None:
+            raise VideoError(f"{text!r} does not describe rawvideo; write 320x180,yuv420p,25")
+        return cls(int(match[1]), int(match[2]), match[3], Fraction(match[4]))
+
+
+@contextmanager
+def piped(
+    stream: IO[bytes], raw: RawVideo | None = None
+) -> Iterator[tuple[VideoInfo, Iterator[Picture]]]:
+    """What a pipe holds, and its frames."""
+    options = {}
+    if raw:
+        options = {
+            "video_size": f"{raw.width}x{raw.height}",
+            "pixel_format": raw.pix_fmt,
+            "framerate": str(raw.rate),
+        }
+    try:
+        container = av.open(stream, "r", format="rawvideo" if raw else None, options=options)
+    except (av.FFmpegError, ValueError, OSError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise VideoError(f"cannot read a video from the pipe: {reason}") from error
+    with container:
+        yield _look(container)
+
+
+def _look(container: InputContainer) -> tuple[VideoInfo, Iterator[Picture]]:
+    path = Path("-")
+    stream = video_stream(container, path)
+    pictures = decode(container, stream, path)
+    first = next(pictures)
+    info = describe(container, stream, [first])
+    return info, timed(chain([first], pictures), info)
+
+
+def upscale_pipe(
+    pictures: Iterator[Picture],
+    engine: Engine,
+    encoding: Encoding,
+    *,
+    size: tuple[int, int],
+    turn: int = 0,
+    chunk: int = 8,
+    out: IO[bytes] | None = None,
+    on_frame: Callable[[int], None] = lambda _: None,
+) -> int:
+    """Upscale pictures and write them as y4m to `out` (standard output); how many there were."""
+    out = out or sys.stdout.buffer
+    encoder = Encoder(encoding)
+    marked = mark_cuts(picture.rgb() for picture in pictures)
+    frames = ahead(upscale_marked(ahead(marked, chunk), engine), chunk)
+    count = 0
+    try:
+        out.write(y4m_header(encoding))
+        for frame in frames:
+            for packet in encoder.encode(turned(fitted(frame, *size), turn)):
+                out.write(FRAME + packet.data)
+            count += 1
+            on_frame(count)
+        out.flush()
+    except BrokenPipeError as error:
+        raise VideoError("the reader of the output pipe went away") from error
+    return count
+
+
+def raw_encoding(encoding: Encoding) -> Encoding:
+    """The same pictures without compression."""
+    return replace(encoding, codec="rawvideo", options=(), threads=1)

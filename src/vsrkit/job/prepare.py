@@ -1,0 +1,139 @@
+"""From what the user asks for to what will run: model, tile, precision, device, encoder."""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from torch import nn
+
+from vsrkit.errors import VideoError
+from vsrkit.job.settings import Choices, Quality, choose_precision, device_at_hand, output_size
+from vsrkit.memory import SHARE, MemoryPlan, free_memory, parse_size, plan_memory, show
+from vsrkit.models import best_at_hand, load_model
+from vsrkit.precision import PrecisionName
+from vsrkit.upscale import Engine, make_engine
+from vsrkit.video.encode import Encoding, choose_encoding, open_encoder
+from vsrkit.video.read import Source
+
+log = logging.getLogger("vsrkit")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wishes:
+    """What is asked of the result and of the machine; None leaves the choice to us."""
+
+    model: str | Path | nn.Module | None = None
+    scale: int | None = None
+    height: int | None = None
+    codec: str | None = None
+    crf: int | None = None
+    pix_fmt: str | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
+    quality: Quality = "best"
+    device: str = "auto"
+    precision: PrecisionName = "auto"
+    tile: int | None = None
+    chunk: int | None = None
+    max_memory: int | str | None = None
+    workers: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """What will run."""
+
+    model: str
+    engine: Engine
+    memory: MemoryPlan
+    height: int  # of the result
+    width: int
+    encoding: Encoding | None  # None for images
+
+
+def prepare(
+    source: Source,
+    wishes: Wishes,
+    *,
+    suffix: str | None,
+    chosen: Choices = Choices(),  # noqa: B008  frozen
+    scratch: Path | None = None,
+) -> Prepared:
+    """Choose everything before the first frame, and refuse what cannot work.
+
+    suffix: of the video to be written; None for images.
+    chosen: what an earlier run of the same job decided.
+    scratch: a folder for what does not fit into memory.
+    """
+    name, model = _model(wishes.model)
+    info = source.info
+    height, width = output_size(info, model, scale=wishes.scale, height=wishes.height)
+    encoding = None
+    if suffix is not None:
+        turned = source.turned_size(height, width) if suffix == ".y4m" else (height, width)
+        encoding = choose_encoding(
+            info,
+            suffix=suffix,
+            height=turned[0],
+            width=turned[1],
+            codec=wishes.codec,
+            crf=wishes.crf,
+            pix_fmt=wishes.pix_fmt,
+            options=wishes.options,
+        )
+        open_encoder(encoding)  # what it refuses is refused now and not after hours
+        if (encoding.height, encoding.width) != turned:
+            log.warning(
+                "%dx%d becomes %dx%d, the last line doubled: %s has no odd sizes",
+                *(turned[1], turned[0], encoding.width, encoding.height, encoding.pix_fmt),
+            )
+    memory = _memory(model, source, wishes, chosen)
+    engine = make_engine(
+        model,
+        precision=choose_precision(wishes.precision, chosen),
+        device=device_at_hand(wishes.device),
+        tile=memory.tile,
+    )
+    if memory.on_disk and scratch:
+        engine = replace(engine, scratch=scratch)
+    return Prepared(
+        model=name, engine=engine, memory=memory, height=height, width=width, encoding=encoding
+    )
+
+
+def whole_frames(source: Source) -> Source:
+    """The source as it will be read: interlaced frames are made whole, or refused."""
+    if source.info.interlaced and not source.deinterlace:
+        raise VideoError(
+            f"{source.path} is interlaced; leave --no-deinterlace out to have it deinterlaced"
+        )
+    if source.info.interlaced:
+        log.warning("%s is interlaced: its frames are deinterlaced (bwdif)", source.path)
+    return source
+
+
+def _model(wish: str | Path | nn.Module | None) -> tuple[str, nn.Module]:
+    if isinstance(wish, nn.Module):
+        return type(wish).__name__, wish
+    name = str(wish) if wish is not None else best_at_hand()
+    return name, load_model(name)
+
+
+def _memory(model: nn.Module, source: Source, wishes: Wishes, chosen: Choices) -> MemoryPlan:
+    limit = wishes.max_memory
+    if isinstance(limit, str):
+        limit = parse_size(limit)
+    if limit is None:
+        limit = round(SHARE * free_memory())
+    plan = plan_memory(
+        model,
+        height=source.info.height,
+        width=source.info.width,
+        limit=limit // max(1, wishes.workers),
+        tile=wishes.tile if wishes.tile is not None else chosen.tile,
+        chunk=wishes.chunk,
+    )
+    spec_tile = model.spec.tile
+    if plan.tile and spec_tile is None and wishes.tile is None:
+        log.warning("runs in tiles of %d pixels to stay below %s", plan.tile, show(limit))
+    return plan

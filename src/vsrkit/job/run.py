@@ -1,0 +1,296 @@
+"""`upscale_video`: the whole job, from the file that is there to the file that is wanted."""
+
+import logging
+import os
+import signal
+import threading
+import time
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Literal
+
+from torch import nn
+
+from vsrkit.errors import StoppedError, VideoError
+from vsrkit.job.folder import Manifest, WorkFolder, differences, remove_leftovers
+from vsrkit.job.manifest import describe_settings
+from vsrkit.job.parts import Part, plan_parts
+from vsrkit.job.prepare import Prepared, Wishes, prepare, whole_frames
+from vsrkit.job.produce import Recipe
+from vsrkit.job.scan import Index, scan
+from vsrkit.job.settings import Choices, Quality, engines_for, stride_of
+from vsrkit.job.target import Target, finish_images, image_names, open_target
+from vsrkit.job.workers import run_parts
+from vsrkit.precision import PrecisionName
+from vsrkit.upscale import Engine
+from vsrkit.video.mux import assemble
+from vsrkit.video.read import EVERYTHING, Source, Span, open_source
+
+log = logging.getLogger("vsrkit")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """Where a job is. `shot` is the one of the frame that was finished last, from 1."""
+
+    stage: Literal["scan", "upscale", "write"]
+    done: int
+    total: int | None  # not known while a source is scanned that does not say
+    shot: int = 0
+    shots: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Upscaled:
+    """What a job has made."""
+
+    path: Path
+    model: str
+    frames: int
+    shots: int
+    height: int
+    width: int
+    seconds: float
+    resumed: int  # frames that an earlier run had finished
+
+
+OnProgress = Callable[[Progress], None]
+
+
+def upscale_video(
+    source: str | Path,
+    target: str | Path,
+    *,
+    model: str | Path | nn.Module | None = None,
+    scale: int | None = None,
+    height: int | None = None,
+    codec: str | None = None,
+    crf: int | None = None,
+    pix_fmt: str | None = None,
+    options: Mapping[str, str] | None = None,
+    quality: Quality = "best",
+    device: str = "auto",
+    precision: PrecisionName = "auto",
+    tile: int | None = None,
+    chunk: int | None = None,
+    max_memory: int | str | None = None,
+    workers: int = 1,
+    span: Span = EVERYTHING,
+    frame_rate: Fraction = Fraction(25),
+    deinterlace: bool = True,
+    overwrite: bool = False,
+    restart: bool = False,
+    on_progress: OnProgress = lambda _: None,
+) -> Upscaled:
+    """Upscale a video (or a folder or pattern of images) into a file or a folder of images.
+
+    Everything but the pictures is kept. What is finished lies in a hidden folder beside the target
+    until all is; the same call after a crash goes on from there, to the same bytes.
+
+    scale, height: of the result; the model's own factor if neither is given.
+    tile: side in LR pixels, 0 for whole frames, None to choose by memory.
+    max_memory: bytes, or text such as "2G", for all processes together.
+    span: seconds from the first frame: begin and end.
+    restart: throw away what an earlier run with other settings has finished.
+    """
+    begin = time.monotonic()
+    wishes = Wishes(
+        model=model,
+        scale=scale,
+        height=height,
+        codec=codec,
+        crf=crf,
+        pix_fmt=pix_fmt,
+        options=options or {},
+        quality=quality,
+        device=device,
+        precision=precision,
+        tile=tile,
+        chunk=chunk,
+        max_memory=max_memory,
+        workers=workers,
+    )
+    opened = open_source(source, frame_rate=frame_rate)
+    wanted = replace(opened, span=span, deinterlace=deinterlace)
+    goal = open_target(target, wanted, overwrite=overwrite)
+    wanted = whole_frames(wanted)
+    folder = WorkFolder.beside(goal.path)
+    with _held(folder, goal):
+        if restart:
+            folder.clear()
+        earlier = folder.read()
+        prepared = prepare(
+            wanted,
+            wishes,
+            suffix=None if goal.images else goal.path.suffix.lower(),
+            chosen=Choices.of(earlier.settings if earlier else {}),
+            scratch=folder.path,
+        )
+        settings = describe_settings(wanted, prepared, goal, quality)
+        manifest = _manifest(folder, earlier, settings, wanted, on_progress)
+        index = manifest.index
+        spec = prepared.engine.spec
+        parts = list(plan_parts(index.shots, spec.context, stride=stride_of(spec, quality)))
+        recipe = _recipe(wanted, goal, folder, prepared, len(index.times))
+        engines = engines_for(prepared.engine, workers)
+        resumed = _make_missing(parts, recipe, engines, manifest, on_progress)
+        on_progress(Progress(stage="write", done=0, total=1))
+        _finish(goal, recipe, parts, index)
+        on_progress(Progress(stage="write", done=1, total=1))
+    folder.remove()
+    return Upscaled(
+        path=goal.path,
+        model=prepared.model,
+        frames=len(index.times),
+        shots=len(index.shots),
+        height=prepared.height,
+        width=prepared.width,
+        seconds=time.monotonic() - begin,
+        resumed=resumed,
+    )
+
+
+def _recipe(
+    source: Source, goal: Target, folder: WorkFolder, prepared: Prepared, frames: int
+) -> Recipe:
+    return Recipe(
+        source=source,
+        folder=folder,
+        height=prepared.height,
+        width=prepared.width,
+        chunk=prepared.memory.chunk,
+        encoding=prepared.encoding,
+        names=image_names(goal, source, frames) if goal.images else (),
+        bits=16 if source.info.bits > 8 else 8,
+        turn=source.info.rotation if goal.turns else 0,
+    )
+
+
+@contextmanager
+def _held(folder: WorkFolder, goal: Target) -> Iterator[None]:
+    try:
+        with folder.held():
+            remove_leftovers(folder.path)
+            yield
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise VideoError(f"cannot write {goal.path}: {reason}") from error
+
+
+def _manifest(
+    folder: WorkFolder,
+    earlier: Manifest | None,
+    settings: Mapping[str, str],
+    source: Source,
+    on_progress: OnProgress,
+) -> Manifest:
+    """The manifest of the earlier run, if this is the same job; else a new one."""
+    if earlier:
+        if changed := differences(earlier.settings, settings):
+            raise VideoError(
+                f"unfinished work of other settings lies in {folder.path} "
+                f"({'; '.join(changed)}); run with those again, or --restart to begin anew"
+            )
+        return earlier
+    folder.clear()
+    total = source.info.frames if source.span == EVERYTHING else None
+    index = scan(source, lambda n: on_progress(Progress(stage="scan", done=n, total=total)))
+    manifest = Manifest(settings, index)
+    folder.write(manifest)
+    return manifest
+
+
+def _make_missing(
+    parts: list[Part],
+    recipe: Recipe,
+    engines: list[Engine],
+    manifest: Manifest,
+    on_progress: OnProgress,
+) -> int:
+    """Make the parts that are not there; how many frames were."""
+    missing = [part for part in parts if not recipe.folder.part(part.number).exists()]
+    total = len(manifest.index.times)
+    resumed = done = total - sum(part.stop - part.start for part in missing)
+    shot_of = _shot_numbers(manifest.index)
+
+    def tell(what: str, value: int) -> None:
+        nonlocal done
+        if what == "frame":
+            done += 1
+            shot = shot_of(value)
+            shots = len(manifest.index.shots)
+            on_progress(Progress(stage="upscale", done=done, total=total, shot=shot, shots=shots))
+        elif what == "tile":
+            log.warning("memory did not suffice: goes on in tiles of %d pixels", value)
+            recipe.folder.write(
+                replace(manifest, settings={**manifest.settings, "tile": str(value)})
+            )
+
+    with stopping() as stop:
+        run_parts(missing, recipe, engines, tell, stop)
+    left = [part for part in parts if not recipe.folder.part(part.number).exists()]
+    if left:
+        kept = total - sum(part.stop - part.start for part in left)
+        raise StoppedError(
+            f"stopped; {kept} of {total} frames are finished, the same command goes on from there"
+        )
+    return resumed
+
+
+def _shot_numbers(index: Index) -> Callable[[int], int]:
+    return lambda frame: bisect_right(index.cuts, frame) + 1
+
+
+@contextmanager
+def stopping() -> Iterator[threading.Event]:
+    """An event that Ctrl-C sets; pressed again it interrupts at once."""
+    stop = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+    before = signal.getsignal(signal.SIGINT)
+
+    def on_interrupt(number: int, frame: object) -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        stop.set()
+        log.warning("finishing the part at hand; Ctrl-C again stops at once")
+
+    signal.signal(signal.SIGINT, on_interrupt)
+    try:
+        yield stop
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _finish(goal: Target, recipe: Recipe, parts: list[Part], index: Index) -> None:
+    """Put the whole together and give it its name."""
+    if goal.images:
+        finish_images(goal, recipe.folder)
+        return
+    assert recipe.encoding is not None
+    whole = recipe.folder.path / f"whole{goal.path.suffix}"
+    assemble(
+        whole,
+        [recipe.folder.part(part.number) for part in parts],
+        suffix=goal.path.suffix.lower(),
+        encoding=recipe.encoding,
+        clock=index.clock(recipe.source),
+        source=recipe.source,
+    )
+    whole.replace(goal.path)
+    sync_folder(goal.path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Wait until a new name is on the disk, where the system knows how."""
+    if hasattr(os, "O_DIRECTORY"):
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,80 @@
+"""Where the result goes: a video file, or a folder or pattern of PNG files."""
+
+import re
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from vsrkit.errors import VideoError
+from vsrkit.job.folder import WorkFolder
+from vsrkit.video.encode import CODEC_OF
+from vsrkit.video.read import Source
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The output. For a pattern, `path` is its folder and `pattern` the names in it."""
+
+    path: Path
+    images: bool = False
+    pattern: str | None = None
+
+    @property
+    def kind(self) -> str:
+        """For the manifest."""
+        return f"images {self.pattern or ''}" if self.images else self.path.suffix.lower()
+
+    @property
+    def turns(self) -> bool:
+        """Whether a rotation must be done to the pixels, because nothing else can say it."""
+        return self.images or self.path.suffix.lower() == ".y4m"
+
+
+def open_target(target: str | Path, source: Source, *, overwrite: bool) -> Target:
+    """Find out what is wanted, and refuse to destroy anything."""
+    path = Path(target)
+    if re.search(r"%0?\d*d", path.name):
+        if path.suffix.lower() != ".png":
+            raise VideoError(f"images are written as PNG; name them {path.stem}.png")
+        return Target(path.parent, images=True, pattern=path.name)
+    if path.suffix.lower() not in CODEC_OF:
+        if path.suffix and not path.is_dir():
+            raise VideoError(
+                f"cannot write {path.suffix} files; name the output *"
+                f"{', *'.join(sorted(CODEC_OF))}, or give a folder for PNG files"
+            )
+        if path.exists() and path.resolve() == source.path.resolve():
+            raise VideoError(f"input and output are the same folder, {path}; name another")
+        if path.is_dir() and any(path.iterdir()) and not overwrite:
+            raise VideoError(f"{path} is not empty; add --overwrite (-y) or name another folder")
+        return Target(path, images=True)
+    if path.exists() and source.path.exists() and path.samefile(source.path):
+        raise VideoError(f"input and output are the same file, {path}; name another output")
+    if path.is_dir():
+        raise VideoError(f"{path} is a folder; name a file in it")
+    if path.exists() and not overwrite:
+        raise VideoError(f"{path} exists; add --overwrite (-y) to replace it")
+    return Target(path)
+
+
+def image_names(target: Target, source: Source, frames: int) -> tuple[str, ...]:
+    """A name for each frame: by the pattern, as the input images are called, or numbered."""
+    if target.pattern:
+        return tuple(target.pattern % number for number in range(1, frames + 1))
+    if source.images and len(source.images) == frames:
+        return tuple(f"{path.stem}.png" for path in source.images)
+    return tuple(f"{number:08d}.png" for number in range(frames))
+
+
+def finish_images(target: Target, folder: WorkFolder) -> None:
+    """Give the finished images their place: a new folder at once, an old one file by file."""
+    if not target.pattern and not target.path.exists():
+        folder.images.replace(target.path)
+        return
+    if not target.pattern:
+        shutil.rmtree(target.path)
+        folder.images.replace(target.path)
+        return
+    target.path.mkdir(parents=True, exist_ok=True)
+    for path in sorted(folder.images.iterdir()):
+        path.replace(target.path / path.name)

@@ -1,0 +1,246 @@
+"""Audio, subtitles and attachments of a video carried over: as they are, or by rule."""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+import av
+from av.audio.resampler import AudioResampler
+from av.audio.stream import AudioStream
+from av.codec.context import CodecContext
+from av.container import InputContainer, OutputContainer
+from av.stream import Disposition, Stream
+from av.subtitles.stream import SubtitleStream
+
+from vsrkit.errors import VideoError
+
+TEXT_SUBTITLES = {"subrip", "srt", "ass", "ssa", "webvtt", "mov_text", "text"}
+# What a container takes of subtitles without conversion, and what text becomes otherwise.
+SUBTITLES = {
+    "matroska": ({"subrip", "ass", "ssa", "webvtt", "dvdsub", "pgssub", "dvbsub", "dvd_subtitle",
+                  "hdmv_pgs_subtitle", "dvb_subtitle", "srt"}, "srt"),
+    "webm": ({"webvtt"}, "webvtt"),
+    "mp4": ({"mov_text"}, "mov_text"),
+    "mov": ({"mov_text"}, "mov_text"),
+}  # fmt: skip
+AUDIO = {"webm": "libopus", "mp4": "aac", "mov": "aac", "matroska": "flac"}
+
+# Facts about the old file that are not true of the new one.
+STALE = {"encoder", "duration", "major_brand", "minor_version", "compatible_brands"}
+STALE_BEGINNINGS = ("_statistics", "bps", "number_of_", "duration-", "bps-", "vendor_id", "rotate")
+
+Said = Callable[[str], None]
+if TYPE_CHECKING:
+    Packet: TypeAlias = av.Packet[Any]
+else:
+    Packet = av.Packet  # generic for type checkers only
+Packets: TypeAlias = Iterable[Packet]
+
+
+class CopiedStream(Protocol):
+    """A stream on its way into the new file."""
+
+    def take(self, packet: Packet) -> Packets:
+        """What a packet of the old stream becomes."""
+
+    def finish(self) -> Packets:
+        """What remains at the end."""
+
+
+def carry_over(
+    old: InputContainer, target: OutputContainer, *, said: Said
+) -> dict[int, CopiedStream]:
+    """Make a stream in `target` for each of `old` but the video; by index in the old file.
+
+    What is converted or cannot be kept is said.
+    """
+    kept: dict[int, CopiedStream] = {}
+    for stream in old.streams:
+        match stream.type:
+            case "audio":
+                made = _audio(stream, target, said)
+            case "subtitle":
+                made = _subtitle(stream, target, said)
+            case "attachment":
+                _attach(stream, target, said)
+                continue
+            case "video" if stream.disposition & Disposition.attached_pic:
+                _attach_cover(stream, target, said)
+                continue
+            case "video":
+                if stream is not _first_video(old):
+                    said(f"stream {stream.index}, a second video, is not carried over")
+                continue
+            case _:
+                said(f"stream {stream.index} ({stream.type}) is not carried over")
+                continue
+        if made is not None:
+            kept[stream.index] = made
+    return kept
+
+
+@dataclass(frozen=True)
+class Copied:
+    """Packets as they are."""
+
+    stream: Stream
+
+    def take(self, packet: Packet) -> Packets:
+        packet.stream = self.stream
+        return [packet]
+
+    def finish(self) -> Packets:
+        return []
+
+
+@dataclass(frozen=True)
+class ConvertedAudio:
+    """Audio that was decoded and is encoded anew."""
+
+    stream: AudioStream
+    resampler: AudioResampler
+
+    def take(self, packet: Packet) -> Packets:
+        try:
+            frames = packet.decode()
+        except av.FFmpegError:
+            return []  # a damaged packet; silence follows by the times of the next
+        return list(self._encoded(frames))
+
+    def finish(self) -> Packets:
+        return [*self._encoded([None]), *self.stream.encode(None)]
+
+    def _encoded(self, frames: Iterable[Any]) -> Iterator[Packet]:
+        for frame in frames:
+            for part in self.resampler.resample(frame):
+                yield from self.stream.encode(part)
+
+
+@dataclass(frozen=True)
+class ConvertedSubtitle:
+    """Text in the form that the container knows."""
+
+    stream: SubtitleStream
+
+    def take(self, packet: Packet) -> Packets:
+        text = subtitle_text(packet)
+        if not text.strip():
+            return []
+        codec = self.stream.codec_context.name
+        data = text.encode()
+        if codec == "mov_text":
+            data = len(data).to_bytes(2, "big") + data
+        made: Packet = av.Packet(data)
+        made.stream = self.stream
+        made.time_base = packet.time_base
+        made.pts = made.dts = packet.pts
+        made.duration = packet.duration
+        return [made]
+
+    def finish(self) -> Packets:
+        return []
+
+
+def subtitle_text(packet: Packet) -> str:
+    """The words of a text subtitle, without its styling."""
+    lines = []
+    try:
+        for rectangle in packet.decode():
+            words = getattr(rectangle, "dialogue", b"") or getattr(rectangle, "text", b"")
+            lines.append(bytes(words).decode(errors="replace"))
+    except av.FFmpegError:
+        return ""
+    return "\n".join(lines).replace("\\N", "\n").replace("\\n", "\n")
+
+
+def lasting(metadata: dict[str, str]) -> dict[str, str]:
+    """What of a file's or a stream's words is still true after its pictures were changed."""
+    return {
+        key: value
+        for key, value in metadata.items()
+        if key.lower() not in STALE and not key.lower().startswith(STALE_BEGINNINGS)
+    }
+
+
+def _first_video(old: InputContainer) -> Stream:
+    return next(s for s in old.streams.video if not s.disposition & Disposition.attached_pic)
+
+
+def _name(stream: Stream) -> str:
+    language = f" {stream.language}" if stream.language else ""
+    return f"{stream.type} stream {stream.index} ({_codec(stream)}{language})"
+
+
+def _codec(stream: Stream) -> str:
+    context: CodecContext | None = stream.codec_context
+    return context.name if context is not None else "unknown"
+
+
+def _described(made: Stream, old: Stream) -> None:
+    made.metadata.update(lasting(old.metadata))
+    made.disposition = old.disposition
+
+
+def _audio(stream: Stream, target: OutputContainer, said: Said) -> CopiedStream | None:
+    if stream.codec_context is None:
+        said(f"{_name(stream)} is of an unknown kind and is not carried over")
+        return None
+    try:
+        copy = target.add_stream_from_template(stream)
+        _described(copy, stream)
+        return Copied(copy)
+    except (ValueError, av.FFmpegError):
+        pass  # the container does not take it
+    assert isinstance(stream, AudioStream)
+    codec = AUDIO[target.format.name]
+    rate = 48000 if codec == "libopus" else stream.rate
+    made = target.add_stream(codec, rate=rate)
+    assert isinstance(made, AudioStream)
+    made.codec_context.layout = stream.layout
+    _described(made, stream)
+    made.codec_context.open()
+    resampler = AudioResampler(
+        format=made.format, layout=made.layout, rate=rate, frame_size=made.frame_size
+    )
+    said(f"{_name(stream)} is converted to {codec}: {target.format.name} cannot hold it as it is")
+    return ConvertedAudio(made, resampler)
+
+
+def _subtitle(stream: Stream, target: OutputContainer, said: Said) -> CopiedStream | None:
+    taken, form = SUBTITLES[target.format.name]
+    codec = _codec(stream)
+    if codec in taken:
+        copy = target.add_stream_from_template(stream)
+        _described(copy, stream)
+        return Copied(copy)
+    if codec in TEXT_SUBTITLES:
+        made = target.add_stream(form)
+        assert isinstance(made, SubtitleStream)
+        _described(made, stream)
+        said(f"{_name(stream)} is converted to {form}")
+        return ConvertedSubtitle(made)
+    said(f"{_name(stream)} is left out: {target.format.name} cannot hold it")
+    return None
+
+
+def _attach(stream: Any, target: OutputContainer, said: Said) -> None:
+    name = stream.metadata.get("filename", f"attachment{stream.index}")
+    if target.format.name != "matroska":
+        said(f"the attachment {name} is left out: only mkv can hold it")
+        return
+    kind = stream.mimetype or stream.metadata.get("mimetype", "application/octet-stream")
+    target.add_attachment(name, kind, stream.data)
+
+
+def _attach_cover(stream: Stream, target: OutputContainer, said: Said) -> None:
+    if target.format.name != "matroska":
+        said("the cover picture is left out: only mkv output keeps it")
+        return
+    try:
+        packet = next(p for p in stream.container.demux(stream) if p.size)  # type: ignore[attr-defined]
+    except (StopIteration, av.FFmpegError) as error:
+        raise VideoError("the cover picture cannot be read") from error
+    kind = "png" if stream.codec_context.name == "png" else "jpeg"
+    target.add_attachment(
+        f"cover.{kind[:4].replace('jpeg', 'jpg')}", f"image/{kind}", bytes(packet)
+    )
