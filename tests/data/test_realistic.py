@@ -54,3 +54,11 @@ def test_impossible_ranges_are_named():
         degrader_named("crf35-15")
     with pytest.raises(DataError, match="no degradation called 'blurry'"):
         degrader_named("blurry")
+
+
+def test_one_of_several_is_drawn_for_each_clip():
+    hr = torch.rand(2, 3, 32, 32)
+    mixed, clean = degrader_named("bi+crf40"), degrader_named("bi")(hr, np.random.default_rng(0))
+    drawn = [torch.equal(mixed(hr, np.random.default_rng(seed)), clean) for seed in range(8)]
+    assert 0 < sum(drawn) < 8
+    assert mixed.scale == 4

@@ -81,6 +81,21 @@ class Realistic:
         return torch.stack(list(recompress(lr, quality)))
 
 
+@dataclass(frozen=True, slots=True)
+class OneOf:
+    """One of several degradations for each clip, all as likely."""
+
+    kinds: tuple[Degrader, ...]
+
+    @property
+    def scale(self) -> int:
+        """HR pixels per LR pixel."""
+        return self.kinds[0].scale
+
+    def __call__(self, hr: Tensor, rng: np.random.Generator) -> Tensor:
+        return self.kinds[rng.integers(len(self.kinds))](hr, rng)
+
+
 def blur(clip: Tensor, sigma_y: float, sigma_x: float) -> Tensor:
     """Gaussian blur of (T, 3, H, W), by rows and columns; edges repeat."""
     flat = clip.flatten(0, 1)[:, None]
@@ -94,7 +109,12 @@ def blur(clip: Tensor, sigma_y: float, sigma_x: float) -> Tensor:
 
 
 def degrader_named(name: str, scale: int = 4) -> Degrader:
-    """`bi`, `bd`, `bd-matlab12`, `crf25`, a range like `crf15-35`, or `realistic`."""
+    """`bi`, `bd`, `bd-matlab12`, `crf25`, a range like `crf15-35`, or `realistic`.
+
+    `bi+crf15-35`: one of the named for each clip.
+    """
+    if "+" in name:
+        return OneOf(tuple(degrader_named(part, scale) for part in name.split("+")))
     if name.lower() == "realistic":
         return Realistic(scale)
     if span := re.fullmatch(r"crf(\d+)-(\d+)", name.lower()):

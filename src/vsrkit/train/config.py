@@ -22,7 +22,7 @@ class Source:
 
     path: str
     weight: float = 1.0  # how often it is drawn, relative to the other sources
-    degradation: str = "bi"  # bi, bd, bd-matlab12, crf25, crf15-35, realistic
+    degradation: str = ""  # how its LR frames are made; empty: as the run says
     max_frames: int = 3000  # taken from each video: the cache holds them uncompressed
 
 
@@ -35,6 +35,7 @@ class TrainConfig:
 
     run_dir: str
     data: tuple[Source, ...] = ()
+    degradation: str = "bi"  # bi, bd, bd-matlab12, crf25, crf15-35, realistic, bi+crf15-35
     model: str = "vsrt-s"  # a name or a weight file
     warm_start: tuple[str, ...] = ()  # weight files; "flow=FILE" fills only the part called flow
     # Held-out clips: patterns of their names, else about this share of the clips, whole series.

@@ -246,7 +246,7 @@ def open_data(
         rest, out = clips, clips
         if not config.validation_overlaps:
             rest, out = hold_out(clips, config.validation, config.validation_share)
-        degradation = degrader_named(source.degradation)
+        degradation = degrader_named(source.degradation or config.degradation)
         shares.append(Share(clips=rest, weight=source.weight, degradation=degradation))
         held += held_pieces(out, degradation, config.validation_frames)
     return shares, held
