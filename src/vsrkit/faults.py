@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vsrkit.sampling import count_frames, frames_from, pictures_from, spread
-from vsrkit.video.probe import opened, video_stream
+from vsrkit.video.probe import VideoInfo, opened, video_stream
 from vsrkit.video.read import Source
 
 Grey = NDArray[np.int16]  # (H, W), 0..255
@@ -27,6 +27,11 @@ PERIOD = 5  # frames: 3:2 pulldown combs two of them, or repeats one
 BLACK = 24  # grey: limited-range black is 16, and encoders leave a little
 BAR = 0.02  # share of the height or width from which a black edge is a bar
 BLOCKY = 1.6  # steps across the edges of 8x8 blocks, against steps inside
+LARGE = (2160, 3840)  # 4K
+INTERLACED = 0.5  # share of the frames with combs from which a video is called interlaced
+# Bits per pixel below which an encoder of this kind had to leave out what one sees.
+SPARSE = {"h264": 0.04, "hevc": 0.025, "av1": 0.02, "libdav1d": 0.02, "vp9": 0.025}
+SPARSE |= {"mpeg2video": 0.12, "mpeg4": 0.06, "mjpeg": 0.25, "vp8": 0.05, "mpeg1video": 0.12}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +63,71 @@ def look_for_faults(source: Source) -> Faults:
         blockiness=float(np.median(blocks)) if blocks else 1.0,
         bits_per_pixel=None if source.images else _bits_per_pixel(source),
     )
+
+
+def warnings(info: VideoInfo, faults: Faults, output_size: tuple[int, int]) -> list[str]:
+    """What one would want to know before, each in a line that says what to do."""
+    lines = [
+        _interlacing(info, faults),
+        _bars(info, faults.bars),
+        _compression(info, faults),
+    ]
+    if info.height >= LARGE[0] or info.width >= LARGE[1]:
+        lines.append(
+            f"already large: {info.width}x{info.height} would become "
+            f"{output_size[1]}x{output_size[0]}; few players show that"
+        )
+    if not info.has("audio"):
+        lines.append("no audio: the source has none, and neither will the output")
+    return [line for line in lines if line]
+
+
+def _interlacing(info: VideoInfo, faults: Faults) -> str | None:
+    if faults.telecine:
+        return (
+            "telecine: frames repeat or are combed in the 3:2 rhythm of film on video; "
+            "undo it first (ffmpeg's filters fieldmatch and decimate)"
+        )
+    combed = faults.combed is not None and faults.combed >= INTERLACED
+    if info.interlaced and faults.combed is not None and faults.combed < INTERLACED / 5:
+        return (
+            "marked as interlaced, but no combs were seen; --no-deinterlace refuses it, "
+            "deinterlacing costs some sharpness"
+        )
+    if info.interlaced:
+        return "interlaced: it will be deinterlaced (bwdif), one frame for each frame"
+    if combed:
+        return (
+            "looks interlaced, but is not marked as such, so it will not be deinterlaced; "
+            "do that first (ffmpeg's filter bwdif)"
+        )
+    return None
+
+
+def _bars(info: VideoInfo, bars: tuple[int, int, int, int]) -> str | None:
+    top, bottom, left, right = bars
+    black = 1 - (1 - (top + bottom) / info.height) * (1 - (left + right) / info.width)
+    if not any(bars):
+        return None
+    return (
+        f"black bars: {top} and {bottom} lines at top and bottom, {left} and {right} columns left "
+        f"and right; {black:.0%} of the work goes into them, crop them first"
+    )
+
+
+def _compression(info: VideoInfo, faults: Faults) -> str | None:
+    bits = faults.bits_per_pixel
+    if bits is not None and bits < SPARSE.get(info.codec, 0):
+        return (
+            f"heavily compressed: {bits:.3f} bits per pixel of {info.codec}; "
+            "what the encoder threw away is not there to be found"
+        )
+    if faults.blockiness > BLOCKY:
+        return (
+            f"heavily compressed: edges of blocks stand out {faults.blockiness:.1f} times; "
+            "they will be enlarged with the rest"
+        )
+    return None
 
 
 def is_combed(before: Grey, now: Grey) -> bool | None:

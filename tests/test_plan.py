@@ -1,0 +1,102 @@
+"""A plan says what a run will do, and comes near to what it takes."""
+
+import json
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+from tests.scenes import scene
+from tests.test_cli import run_inside
+
+from vsrkit.faults import Faults, warnings
+from vsrkit.job.run import upscale_video
+from vsrkit.plan import describe, plan_video
+from vsrkit.video.probe import probe
+from vsrkit.video.write import write_video
+
+SOUND = {"combed": 0.0, "telecine": False, "bars": (0, 0, 0, 0), "blockiness": 1.0}
+SOUND |= {"bits_per_pixel": 0.5}
+
+
+@pytest.fixture(scope="module")
+def video(tmp_path_factory):
+    path = tmp_path_factory.mktemp("plan") / "in.mp4"
+    wide = scene(5, 72, 128, 40)
+    frames = [wide[:, :, n : n + 128] for n in range(40)]
+    write_video(path, frames, frames_per_second=Fraction(25))
+    return path
+
+
+def test_facts_and_estimates(video, tmp_path):
+    plan = plan_video(video, model="bicubic")
+    assert (plan.frames, plan.size, plan.output_size) == (40, (72, 128), (288, 512))
+    assert (plan.codec, plan.pix_fmt, plan.tiles, plan.tile) == ("libx264", "yuv420p", 1, None)
+    assert plan.seconds_per_frame > 0
+    assert plan.seconds == pytest.approx(40 * plan.seconds_per_frame)
+    assert plan.warnings == ["no audio: the source has none, and neither will the output"]
+    made = upscale_video(video, tmp_path / "out.mkv", model="bicubic", device="cpu")
+    real = made.path.stat().st_size
+    assert real / 3 < plan.file_size < real * 3  # a small part stands for the whole
+
+
+def test_other_sizes_and_codecs(video):
+    plan = plan_video(video, "x.mov", model="bicubic", scale=2, codec="prores")
+    assert plan.output_size == (144, 256)
+    assert plan.codec == "prores_ks"
+    assert plan_video(video, model="bicubic", height=200).output_size == (200, 356)
+
+
+def test_tiles_are_counted(video):
+    plan = plan_video(video, model="bicubic", tile=64)
+    assert plan.tile == 64
+    assert plan.tiles == 2 * 3  # 72 and 128 pixels, 16 of 64 shared
+    assert "6 tiles of 64" in describe(plan)
+
+
+def test_json_and_text(video, monkeypatch, capsys):
+    code, out, _ = run_inside(
+        monkeypatch, capsys, "plan", "-i", str(video), "-m", "bicubic", "--json"
+    )
+    assert code == 0
+    assert json.loads(out)["frames"] == 40
+    code, out, _ = run_inside(monkeypatch, capsys, "plan", "-i", str(video), "-m", "bicubic")
+    assert code == 0
+    assert "40 frames of 128x72" in out
+    assert "warning  no audio" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["-i", "missing.mp4"], "missing.mp4 does not exist"),
+        (["-i", "VIDEO", "-m", "bicubic", "-o", "x.txt"], "cannot write .txt"),
+        (["-i", "VIDEO", "-m", "bicubic", "--max-memory", "lots"], "no amount of memory"),
+    ],
+)
+def test_errors_are_one_line(video, monkeypatch, capsys, arguments, text):
+    given = [str(video) if argument == "VIDEO" else argument for argument in arguments]
+    code, _, err = run_inside(monkeypatch, capsys, "plan", *given)
+    assert code == 1
+    assert text in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("facts", "seen", "text"),
+    [
+        ({}, {"telecine": True, "combed": 0.4}, "telecine"),
+        ({"interlaced": True}, {"combed": 0.9}, "interlaced: it will be deinterlaced"),
+        ({"interlaced": True}, {"combed": None}, "interlaced: it will be deinterlaced"),
+        ({"interlaced": True}, {"combed": 0.0}, "no combs were seen"),
+        ({}, {"combed": 0.9}, "looks interlaced, but is not marked"),
+        ({}, {"bars": (9, 9, 0, 0)}, "25% of the work"),
+        ({}, {"bits_per_pixel": 0.02}, "0.020 bits per pixel of h264"),
+        ({}, {"blockiness": 3.0}, "blocks stand out 3.0 times"),
+        ({"height": 2160, "width": 3840}, {}, "already large: 3840x2160"),
+    ],
+)
+def test_warnings(video, facts, seen, text):
+    info = replace(probe(video), **facts)
+    first, *rest = warnings(info, Faults(**(SOUND | seen)), (288, 512))
+    assert text in first
+    assert len(rest) == 1  # that there is no audio
