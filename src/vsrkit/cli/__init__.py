@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from vsrkit.cli import demo, doctor, evaluate, inspect, models, plan, theory, train
+from vsrkit.cli import demo, doctor, evaluate, inspect, models, plan, theory, train, upscale
 from vsrkit.errors import VsrkitError
 
 app = typer.Typer(
@@ -19,7 +19,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for group in (demo, doctor, plan, models, evaluate, inspect, train, theory):
+for group in (demo, upscale, doctor, plan, models, evaluate, inspect, train, theory):
     app.add_typer(group.commands)
 
 

@@ -1,24 +1,27 @@
 """Upscale what comes through a pipe: frame in, frame out, nothing kept on the way but context."""
 
 import re
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import IO
 
 import av
 from av.container import InputContainer
+from torch import Tensor
 
 from vsrkit.errors import VideoError
 from vsrkit.job.ahead import ahead
+from vsrkit.job.folder import WorkFolder
+from vsrkit.job.parts import PART_FRAMES
 from vsrkit.resample import fitted
 from vsrkit.shots import mark_cuts
 from vsrkit.upscale import Engine, upscale_marked
 from vsrkit.video.encode import Encoder, Encoding
+from vsrkit.video.packets import write_packets
 from vsrkit.video.probe import VideoInfo, describe, video_stream
 from vsrkit.video.read import Picture, decode, timed, turned
 from vsrkit.video.y4m import FRAME, y4m_header
@@ -68,40 +71,49 @@ def _look(container: InputContainer) -> tuple[VideoInfo, Iterator[Picture]]:
     stream = video_stream(container, path)
     pictures = decode(container, stream, path)
     first = next(pictures)
-    info = describe(container, stream, [first])
+    info = replace(describe(container, stream, [first]), streams=())
     return info, timed(chain([first], pictures), info)
 
 
-def upscale_pipe(
+def upscale_stream(
     pictures: Iterator[Picture],
     engine: Engine,
-    encoding: Encoding,
     *,
     size: tuple[int, int],
     turn: int = 0,
     chunk: int = 8,
-    out: IO[bytes] | None = None,
-    on_frame: Callable[[int], None] = lambda _: None,
-) -> int:
-    """Upscale pictures and write them as y4m to `out` (standard output); how many there were."""
-    out = out or sys.stdout.buffer
-    encoder = Encoder(encoding)
+) -> Iterator[Tensor]:
+    """Finished frames (3, H, W) for pictures that come once."""
     marked = mark_cuts(picture.rgb() for picture in pictures)
-    frames = ahead(upscale_marked(ahead(marked, chunk), engine), chunk)
+    for frame in ahead(upscale_marked(ahead(marked, chunk), engine), chunk):
+        yield turned(fitted(frame, *size), turn)
+
+
+def write_y4m(frames: Iterable[Tensor], encoding: Encoding, out: IO[bytes]) -> int:
+    """Write frames to a pipe as they come; how many there were."""
+    encoder = Encoder(encoding)
     count = 0
     try:
         out.write(y4m_header(encoding))
         for frame in frames:
-            for packet in encoder.encode(turned(fitted(frame, *size), turn)):
+            for packet in encoder.encode(frame):
                 out.write(FRAME + packet.data)
             count += 1
-            on_frame(count)
         out.flush()
     except BrokenPipeError as error:
         raise VideoError("the reader of the output pipe went away") from error
     return count
 
 
-def raw_encoding(encoding: Encoding) -> Encoding:
-    """The same pictures without compression."""
-    return replace(encoding, codec="rawvideo", options=(), threads=1)
+def write_parts(frames: Iterable[Tensor], encoding: Encoding, folder: WorkFolder) -> list[Path]:
+    """Encode frames into parts, as a job from a file has them."""
+    parts: list[Path] = []
+    stream = iter(frames)
+    while group := list(islice(stream, 1)):
+        encoder = Encoder(encoding)
+        packets = []
+        for frame in chain(group, islice(stream, PART_FRAMES - 1)):
+            packets += encoder.encode(frame)
+        parts.append(folder.part(len(parts)))
+        write_packets(parts[-1], [*packets, *encoder.finish()])
+    return parts

@@ -27,7 +27,8 @@ from vsrkit.job.target import Target, finish_images, image_names, open_target
 from vsrkit.job.workers import run_parts
 from vsrkit.precision import PrecisionName
 from vsrkit.upscale import Engine
-from vsrkit.video.mux import assemble
+from vsrkit.video.encode import Encoding
+from vsrkit.video.mux import Clock, assemble
 from vsrkit.video.read import EVERYTHING, Source, Span, open_source
 
 log = logging.getLogger("vsrkit")
@@ -273,17 +274,31 @@ def _finish(goal: Target, recipe: Recipe, parts: list[Part], index: Index) -> No
         finish_images(goal, recipe.folder)
         return
     assert recipe.encoding is not None
-    whole = recipe.folder.path / f"whole{goal.path.suffix}"
+    files = [recipe.folder.part(part.number) for part in parts]
+    clock = index.clock(recipe.source)
+    put_together(goal.path, files, recipe.folder, recipe.encoding, clock, recipe.source)
+
+
+def put_together(
+    target: Path,
+    parts: list[Path],
+    folder: WorkFolder,
+    encoding: Encoding,
+    clock: Clock,
+    source: Source,
+) -> None:
+    """Write the whole file beside its parts, then give it its name."""
+    whole = folder.path / f"whole{target.suffix}"
     assemble(
         whole,
-        [recipe.folder.part(part.number) for part in parts],
-        suffix=goal.path.suffix.lower(),
-        encoding=recipe.encoding,
-        clock=index.clock(recipe.source),
-        source=recipe.source,
+        parts,
+        suffix=target.suffix.lower(),
+        encoding=encoding,
+        clock=clock,
+        source=source,
     )
-    whole.replace(goal.path)
-    sync_folder(goal.path.parent)
+    whole.replace(target)
+    sync_folder(target.parent)
 
 
 def sync_folder(folder: Path) -> None:

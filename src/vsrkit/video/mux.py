@@ -59,7 +59,7 @@ def assemble(
             return
         with av.open(str(path), "w", format=form, options=options) as target:
             video = add_video(target, encoding, clock.time_base, source)
-            if source.images:
+            if not source.info.streams:  # images or a pipe: there is nothing else
                 target.start_encoding()
                 for packet in video_packets(parts, clock, video):
                     target.mux_one(packet)

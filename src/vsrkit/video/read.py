@@ -46,19 +46,7 @@ class Source:
 
     def pictures(self) -> Iterator[Picture]:
         """Every frame in the order of time; times increase strictly."""
-        read = self._read_images() if self.images else self._read_video()
-        begin, end = self.span
-        first: int | None = None
-        last = None
-        for picture in read:
-            first = picture.time if first is None else first
-            time = picture.time if last is None else max(picture.time, last + 1)
-            last = time
-            seconds = (time - first) * self.info.time_base
-            if end is not None and seconds >= end:
-                return
-            if seconds >= begin:
-                yield Picture(time, picture.duration, picture.rgb)
+        return in_span(self._read_images() if self.images else self._read_video(), self)
 
     def frames(self) -> Iterator[Tensor]:
         """The same as RGB, (3, H, W) each."""
@@ -104,6 +92,21 @@ def open_source(path: str | Path, *, frame_rate: Fraction = Fraction(25)) -> Sou
             raise VideoError(f"{path} does not exist")
         return _image_source(path, [path], frame_rate)
     return Source(path=path, info=probe(path))
+
+
+def in_span(pictures: Iterator[Picture], source: Source) -> Iterator[Picture]:
+    """Those in the time that was asked for, their times strictly increasing."""
+    begin, end = source.span
+    first: int | None = None
+    last = None
+    for picture in pictures:
+        first = picture.time if first is None else first
+        last = picture.time if last is None else max(picture.time, last + 1)
+        seconds = (last - first) * source.info.time_base
+        if end is not None and seconds >= end:
+            return
+        if seconds >= begin:
+            yield Picture(last, picture.duration, picture.rgb)
 
 
 def _matching(pattern: Path) -> list[Path]:

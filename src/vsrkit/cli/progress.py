@@ -1,0 +1,87 @@
+"""What a long job shows while it runs: a bar for people, lines for programs, nothing in a pipe."""
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bar
+
+from vsrkit.job.run import Progress
+
+STAGES = {"scan": "looking for cuts", "upscale": "upscaling", "write": "putting together"}
+
+
+@contextmanager
+def told(as_json: bool, *, pipe: bool) -> Iterator[Callable[[Progress], None]]:
+    """A function that shows progress. pipe: standard output carries the video itself."""
+    if as_json:
+        yield _json_lines(pipe)
+        return
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Bar(
+        *columns,
+        TextColumn("{task.fields[speed]}"),
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    ) as bar:
+        task = bar.add_task("", speed="")
+        pace = Pace()
+
+        def show(progress: Progress) -> None:
+            what = STAGES[progress.stage]
+            if progress.shots:
+                what += f", shot {progress.shot} of {progress.shots}"
+            speed = pace.frames_per_second(progress)
+            bar.update(
+                task,
+                description=what,
+                completed=progress.done,
+                total=progress.total,
+                speed=f"{speed:.2f} fps" if speed else "",
+            )
+
+        yield show
+
+
+class Pace:
+    """How fast a stage goes, from its first frame in this run."""
+
+    def __init__(self) -> None:
+        self._stage, self._done, self._begin = "", 0, 0.0
+
+    def frames_per_second(self, progress: Progress) -> float | None:
+        """Of the stage so far; None at its first frame."""
+        now = time.monotonic()
+        if progress.stage != self._stage:
+            self._stage, self._done, self._begin = progress.stage, progress.done, now
+            return None
+        return (progress.done - self._done) / max(now - self._begin, 1e-6)
+
+
+def _json_lines(pipe: bool) -> Callable[[Progress], None]:
+    pace = Pace()
+
+    def show(progress: Progress) -> None:
+        speed = pace.frames_per_second(progress)
+        left = None
+        if speed and progress.total:
+            left = round((progress.total - progress.done) / speed, 1)
+        line = {
+            "stage": progress.stage,
+            "done": progress.done,
+            "total": progress.total,
+            "shot": progress.shot,
+            "shots": progress.shots,
+            "fps": round(speed, 3) if speed else None,
+            "eta_s": left,
+        }
+        typer.echo(json.dumps(line), err=pipe)
+
+    return show

@@ -1,0 +1,152 @@
+"""`vsrkit upscale`."""
+
+from fractions import Fraction
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+commands = typer.Typer()
+
+
+@commands.command()
+def upscale(
+    source: Annotated[
+        str, typer.Option("--input", "-i", help="A video, a folder, frames/%04d.png, or - (y4m).")
+    ],
+    target: Annotated[str, typer.Option("--output", "-o", help="A video, a folder, or - for y4m.")],
+    model: Annotated[
+        str | None, typer.Option("--model", "-m", "-n", help="A name or a checkpoint file.")
+    ] = None,
+    scale: Annotated[
+        int | None, typer.Option("--scale", "-s", help="2, 3 or 4; less than 4 is resampled.")
+    ] = None,
+    height: Annotated[int | None, typer.Option(help="Lines of the result, for any scale.")] = None,
+    quality: Annotated[
+        str, typer.Option(help="best, balanced or fast: overlap of windows, for models with such.")
+    ] = "best",
+    start: Annotated[str | None, typer.Option(help="Begin here: seconds or 1:02:03.5.")] = None,
+    end: Annotated[str | None, typer.Option(help="End here.")] = None,
+    codec: Annotated[
+        str | None, typer.Option("--codec", "-c", help="h264, hevc, av1, vp9, ffv1, prores ...")
+    ] = None,
+    crf: Annotated[int | None, typer.Option(help="Less is better and larger.")] = None,
+    encoder_options: Annotated[
+        list[str] | None,
+        typer.Option("--encoder-option", "-e", help="key=value for the encoder; repeatable."),
+    ] = None,
+    pix_fmt: Annotated[str | None, typer.Option(help="yuv420p, yuv420p10le ...")] = None,
+    device: Annotated[
+        str, typer.Option("--device", "-d", help="auto, cpu, cuda, cuda:N or mps.")
+    ] = "auto",
+    precision: Annotated[str, typer.Option(help="auto, float32 or bfloat16.")] = "auto",
+    workers: Annotated[int, typer.Option(help="Processes that share the work.")] = 1,
+    max_memory: Annotated[
+        str | None, typer.Option(help="For example 2G; else a safe share of what is free.")
+    ] = None,
+    tile: Annotated[
+        int | None, typer.Option("--tile", "-t", help="Side of tiles; 0 for whole frames.")
+    ] = None,
+    chunk: Annotated[int | None, typer.Option(help="Frames that wait between the stages.")] = None,
+    frame_rate: Annotated[str, typer.Option(help="Of images, which do not know theirs.")] = "25",
+    raw: Annotated[
+        str | None, typer.Option(help="Rawvideo on the input pipe: 320x180,yuv420p,25.")
+    ] = None,
+    no_deinterlace: Annotated[
+        bool, typer.Option("--no-deinterlace", help="Refuse interlaced video instead.")
+    ] = False,
+    report: Annotated[
+        Path | None, typer.Option(help="Write a page about the result's fidelity.")
+    ] = None,
+    preview: Annotated[
+        int | None, typer.Option(help="Only this many frames of each shot, before and after.")
+    ] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", "-y", help="Replace what is there.")
+    ] = False,
+    restart: Annotated[
+        bool, typer.Option("--restart", help="Throw unfinished work of other settings away.")
+    ] = False,
+    json_progress: Annotated[
+        bool, typer.Option("--json-progress", help="Lines of JSON, for programs.")
+    ] = False,
+) -> None:
+    """Upscale a video; audio, subtitles, chapters and times are kept. Interrupted, it goes on."""
+    from vsrkit.cli.progress import told
+    from vsrkit.errors import StoppedError, VsrkitError
+    from vsrkit.job.batch import Request, upscale_any
+    from vsrkit.job.prepare import Wishes
+
+    request = Request(
+        source=source,
+        target=target,
+        wishes=Wishes(
+            model=model,
+            scale=scale,
+            height=height,
+            codec=codec,
+            crf=crf,
+            pix_fmt=pix_fmt,
+            options=key_values(encoder_options or []),
+            quality=quality,  # type: ignore[arg-type]
+            device=device,
+            precision=precision,  # type: ignore[arg-type]
+            tile=tile,
+            chunk=chunk,
+            max_memory=max_memory,
+            workers=workers,
+        ),
+        span=(seconds(start or "0"), seconds(end) if end else None),
+        frame_rate=rate(frame_rate),
+        raw=raw,
+        deinterlace=not no_deinterlace,
+        overwrite=overwrite,
+        restart=restart,
+        report=report,
+        preview=preview,
+    )
+    try:
+        with told(json_progress, pipe=target == "-") as on_progress:
+            lines, failed = upscale_any(request, on_progress)
+    except StoppedError as stopped:
+        typer.echo(f"vsrkit: {stopped}", err=True)
+        raise typer.Exit(130) from stopped
+    for line in lines:
+        typer.echo(line, err=target == "-" or json_progress)
+    if failed:
+        raise VsrkitError(f"{failed} failed, see above")
+
+
+def seconds(text: str) -> Fraction:
+    """Seconds in `90`, `1:30` or `0:01:30.5`."""
+    parts = text.split(":")
+    try:
+        if len(parts) > 3:
+            raise ValueError
+        value = Fraction(0)
+        for part in parts:
+            value = 60 * value + Fraction(part)
+    except (ValueError, ZeroDivisionError) as error:
+        raise typer.BadParameter(f"{text!r} is no time; write 90, 1:30 or 0:01:30.5") from error
+    if value < 0:
+        raise typer.BadParameter(f"{text!r} lies before the beginning")
+    return value
+
+
+def rate(text: str) -> Fraction:
+    """Frames per second in `25`, `23.976` or `24000/1001`."""
+    try:
+        value = Fraction(text)
+        if value <= 0:
+            raise ValueError
+    except (ValueError, ZeroDivisionError) as error:
+        raise typer.BadParameter(f"{text!r} is no frame rate; write 25 or 24000/1001") from error
+    return value
+
+
+def key_values(pairs: list[str]) -> dict[str, str]:
+    """A dictionary of `key=value` texts."""
+    for pair in pairs:
+        if "=" not in pair:
+            raise typer.BadParameter(f"{pair!r} is not of the form key=value")
+    return dict(pair.split("=", 1) for pair in pairs)

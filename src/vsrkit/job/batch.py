@@ -1,0 +1,208 @@
+"""One request of the command line: a video, a pipe, a preview, or a folder of videos."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, fields, replace
+from fractions import Fraction
+from pathlib import Path
+
+from vsrkit.errors import StoppedError, VideoError, VsrkitError
+from vsrkit.job.folder import WorkFolder
+from vsrkit.job.pipe import RawVideo, piped, upscale_stream, write_parts, write_y4m
+from vsrkit.job.prepare import Wishes, prepare, whole_frames
+from vsrkit.job.run import OnProgress, Progress, Upscaled, put_together, upscale_video
+from vsrkit.job.settings import stride_of
+from vsrkit.job.target import open_target
+from vsrkit.preview import preview_video
+from vsrkit.report import write_report
+from vsrkit.video.encode import CODEC_OF
+from vsrkit.video.images import is_image, natural_order
+from vsrkit.video.mux import Clock
+from vsrkit.video.read import EVERYTHING, Picture, Source, Span, in_span, open_source
+
+VIDEOS = {".mp4", ".mkv", ".mov", ".avi", ".webm", ".m4v", ".y4m", ".mpg", ".mpeg", ".ts", ".m2ts"}
+VIDEOS |= {".wmv", ".flv", ".vob", ".3gp", ".mts"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What the command line asks for."""
+
+    source: str
+    target: str
+    wishes: Wishes
+    span: Span = EVERYTHING
+    frame_rate: Fraction = Fraction(25)
+    raw: str | None = None
+    deinterlace: bool = True
+    overwrite: bool = False
+    restart: bool = False
+    report: Path | None = None
+    preview: int | None = None
+
+
+def upscale_any(request: Request, on_progress: OnProgress) -> tuple[list[str], int]:
+    """Do it; lines to show at the end, and how many videos failed."""
+    if "-" in (request.source, request.target):
+        return [_through_pipe(request, on_progress)], 0
+    if request.preview is not None:
+        return _preview(request, on_progress), 0
+    videos = videos_in(Path(request.source))
+    if videos:
+        return _folder(request, videos, on_progress)
+    return [_one(request, on_progress)], 0
+
+
+def videos_in(folder: Path) -> list[Path]:
+    """The videos of a folder; none where it is a folder of images or no folder."""
+    if not folder.is_dir() or any(is_image(path) for path in folder.iterdir()):
+        return []
+    found = (p for p in folder.iterdir() if p.suffix.lower() in VIDEOS and p.name[0] != ".")
+    return sorted(found, key=natural_order)
+
+
+def _one(request: Request, on_progress: OnProgress) -> str:
+    wishes = {f.name: getattr(request.wishes, f.name) for f in fields(Wishes)}
+    done = upscale_video(
+        request.source,
+        request.target,
+        **wishes,
+        span=request.span,
+        frame_rate=request.frame_rate,
+        deinterlace=request.deinterlace,
+        overwrite=request.overwrite,
+        restart=request.restart,
+        on_progress=on_progress,
+    )
+    if request.report:
+        source = open_source(request.source, frame_rate=request.frame_rate)
+        source = replace(source, span=request.span, deinterlace=request.deinterlace)
+        write_report(source, open_source(request.target), request.report)
+    return describe(done)
+
+
+def describe(done: Upscaled) -> str:
+    """What was made, in one line."""
+    speed = (done.frames - done.resumed) / max(done.seconds, 1e-3)
+    resumed = f", {done.resumed} of them earlier" if done.resumed else ""
+    return (
+        f"{done.path}: {done.frames} frames of {done.width}x{done.height}{resumed}, "
+        f"{done.shots} shots, {done.model}, {done.seconds:.1f} s ({speed:.2f} fps)"
+    )
+
+
+def _folder(request: Request, videos: list[Path], on_progress: OnProgress) -> tuple[list[str], int]:
+    """Every video of a folder; one that fails does not stop the others."""
+    lines, failed = [], 0
+    for video in videos:
+        suffix = video.suffix.lower() if video.suffix.lower() in CODEC_OF else ".mkv"
+        target = Path(request.target) / f"{video.stem}{suffix}"
+        page = request.report and request.report.with_name(f"{video.stem}-{request.report.name}")
+        try:
+            lines.append(
+                _one(
+                    replace(request, source=str(video), target=str(target), report=page),
+                    on_progress,
+                )
+            )
+        except StoppedError:
+            raise
+        except VsrkitError as error:
+            failed += 1
+            lines.append(f"{video}: failed: {error}")
+    lines.append(f"{len(videos) - failed} of {len(videos)} videos done")
+    return lines, failed
+
+
+def _preview(request: Request, on_progress: OnProgress) -> list[str]:
+    source = open_source(request.source, frame_rate=request.frame_rate)
+    source = whole_frames(replace(source, span=request.span, deinterlace=request.deinterlace))
+    prepared = prepare(source, request.wishes, suffix=None)
+    assert request.preview is not None
+    if request.preview < 1:
+        raise VsrkitError(f"--preview shows at least one frame of each shot, not {request.preview}")
+    folder = Path(request.target)
+    if folder.suffix:
+        raise VideoError(f"a preview is a folder of pictures; {folder} looks like a file")
+
+    def show(what: str, done: int, total: int) -> None:
+        stage = "scan" if what == "scan" else "upscale"
+        on_progress(Progress(stage=stage, done=done, total=total or None))  # type: ignore[arg-type]
+
+    stride = stride_of(prepared.engine.spec, request.wishes.quality)
+    written = preview_video(
+        source,
+        prepared.engine,
+        folder,
+        frames=request.preview,
+        stride=stride,
+        on_progress=show,
+    )
+    return [str(path) for path in written]
+
+
+def _through_pipe(request: Request, on_progress: OnProgress) -> str:
+    """Standard input or output: read once, so nothing is there to go on from."""
+    with ExitStack() as stack:
+        if request.source == "-":
+            raw = RawVideo.parse(request.raw) if request.raw else None
+            info, pictures = stack.enter_context(piped(sys.stdin.buffer, raw))
+            source = Source(path=Path("-"), info=info, span=request.span)
+            pictures = in_span(pictures, source)
+        else:
+            source = open_source(request.source, frame_rate=request.frame_rate)
+            source = replace(source, span=request.span, deinterlace=request.deinterlace)
+            pictures = whole_frames(source).pictures()
+        times: list[int] = []
+        read = counted(pictures, times, on_progress, source.info.frames)
+        if request.target == "-":
+            return _to_pipe(request, source, read)
+        return _pipe_to_file(request, source, read, times)
+
+
+def counted(
+    pictures: Iterator[Picture], times: list[int], on_progress: OnProgress, total: int | None
+) -> Iterator[Picture]:
+    """The same pictures; their times are added to `times`."""
+    for picture in pictures:
+        yield picture
+        times.append(picture.time)
+        on_progress(Progress(stage="upscale", done=len(times), total=total))
+
+
+def _to_pipe(request: Request, source: Source, pictures: Iterator[Picture]) -> str:
+    prepared = prepare(source, replace(request.wishes, codec="rawvideo"), suffix=".y4m")
+    assert prepared.encoding is not None
+    size = (prepared.height, prepared.width)
+    frames = upscale_stream(
+        pictures,
+        prepared.engine,
+        size=size,
+        turn=source.info.rotation,
+        chunk=prepared.memory.chunk,
+    )
+    count = write_y4m(frames, prepared.encoding, sys.stdout.buffer)
+    return f"{count} frames of {prepared.width}x{prepared.height}"
+
+
+def _pipe_to_file(
+    request: Request, source: Source, pictures: Iterator[Picture], times: list[int]
+) -> str:
+    goal = open_target(request.target, source, overwrite=request.overwrite)
+    if goal.images:
+        raise VideoError("a pipe becomes a video file or a pipe; name the output *.mkv or -")
+    folder = WorkFolder.beside(goal.path)
+    with folder.held():
+        folder.clear()
+        suffix = goal.path.suffix.lower()
+        prepared = prepare(source, request.wishes, suffix=suffix, scratch=folder.path)
+        assert prepared.encoding is not None
+        size = (prepared.height, prepared.width)
+        frames = upscale_stream(pictures, prepared.engine, size=size, chunk=prepared.memory.chunk)
+        parts = write_parts(frames, prepared.encoding, folder)
+        step = round(1 / source.info.frame_rate / source.info.time_base)
+        clock = Clock(times, max(1, step), source.info.time_base)
+        put_together(goal.path, parts, folder, prepared.encoding, clock, source)
+    folder.remove()
+    return f"{goal.path}: {len(times)} frames of {prepared.width}x{prepared.height}"
