@@ -9,6 +9,7 @@ from tests.scenes import scene
 from tests.test_cli import run_inside
 
 from vsrkit.faults import Faults, warnings
+from vsrkit.job.prepare import Wishes
 from vsrkit.job.run import upscale_video
 from vsrkit.plan import describe, plan_video
 from vsrkit.video.probe import probe
@@ -28,7 +29,7 @@ def video(tmp_path_factory):
 
 
 def test_facts_and_estimates(video, tmp_path):
-    plan = plan_video(video, model="bicubic")
+    plan = plan_video(video, wishes=Wishes(model="bicubic"))
     assert (plan.frames, plan.size, plan.output_size) == (40, (72, 128), (288, 512))
     assert (plan.codec, plan.pix_fmt, plan.tiles, plan.tile) == ("libx264", "yuv420p", 1, None)
     assert plan.seconds_per_frame > 0
@@ -40,14 +41,22 @@ def test_facts_and_estimates(video, tmp_path):
 
 
 def test_other_sizes_and_codecs(video):
-    plan = plan_video(video, "x.mov", model="bicubic", scale=2, codec="prores")
+    plan = plan_video(video, "x.mov", Wishes(model="bicubic", scale=2, codec="prores"))
     assert plan.output_size == (144, 256)
     assert plan.codec == "prores_ks"
-    assert plan_video(video, model="bicubic", height=200).output_size == (200, 356)
+    assert plan_video(video, wishes=Wishes(model="bicubic", height=200)).output_size == (200, 356)
+
+
+def test_part_of_a_video_into_images(video):
+    span = (Fraction(1, 5), Fraction(1))
+    plan = plan_video(video, "frames", Wishes(model="bicubic"), span=span)
+    assert plan.frames == 20
+    assert plan.codec == "png"
+    assert plan.file_size > 20 * 10_000
 
 
 def test_tiles_are_counted(video):
-    plan = plan_video(video, model="bicubic", tile=64)
+    plan = plan_video(video, wishes=Wishes(model="bicubic", tile=64))
     assert plan.tile == 64
     assert plan.tiles == 2 * 3  # 72 and 128 pixels, 16 of 64 shared
     assert "6 tiles of 64" in describe(plan)

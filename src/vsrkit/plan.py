@@ -1,7 +1,7 @@
 """What upscaling a video will take, before the hours are spent: time, memory, size, warnings."""
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 from fractions import Fraction
@@ -13,26 +13,18 @@ from torch import Tensor
 
 from vsrkit.errors import VideoError
 from vsrkit.faults import look_for_faults, warnings
-from vsrkit.job.settings import device_at_hand, output_size
-from vsrkit.memory import (
-    SHARE,
-    MemoryPlan,
-    frames_at_once,
-    free_memory,
-    parse_size,
-    plan_memory,
-    show,
-)
-from vsrkit.models import best_at_hand, load_model
+from vsrkit.job.prepare import Prepared, Wishes, prepare
+from vsrkit.job.settings import stride_of
+from vsrkit.memory import frames_at_once, show
 from vsrkit.models.spec import Carried
-from vsrkit.precision import PrecisionName
 from vsrkit.resample import fitted
 from vsrkit.sampling import count_frames, middle, sample
 from vsrkit.tiles import plan_spans
-from vsrkit.upscale import Engine, make_engine
-from vsrkit.video.encode import Encoder, Encoding, choose_encoding
+from vsrkit.upscale import Engine
+from vsrkit.video.encode import Encoder, Encoding
+from vsrkit.video.images import encode_png
 from vsrkit.video.probe import VideoInfo
-from vsrkit.video.read import Source, open_source
+from vsrkit.video.read import EVERYTHING, Source, Span, open_source
 from vsrkit.windows import Piece
 
 CROP = 96  # side of the part that is upscaled for the measurement
@@ -76,109 +68,69 @@ class Measured:
 def plan_video(
     source: str | Path,
     target: str | Path = "output.mkv",
+    wishes: Wishes = Wishes(),  # noqa: B008  frozen
     *,
-    model: str | Path | None = None,
-    scale: int | None = None,
-    height: int | None = None,
-    codec: str | None = None,
-    crf: int | None = None,
-    pix_fmt: str | None = None,
-    options: Mapping[str, str] | None = None,
-    device: str = "auto",
-    precision: PrecisionName = "auto",
-    tile: int | None = None,
-    max_memory: int | str | None = None,
+    span: Span = EVERYTHING,
     frame_rate: Fraction = Fraction(25),
 ) -> Plan:
     """Look at a video, try a small part of it, and say what upscaling it all will take.
 
-    Everything is as in `upscale_video`; of the target only the ending counts, and nothing is
-    written. The frames are those that the file speaks of: it is not read to its end.
+    Everything is as in `upscale_video`; of the target only the ending counts (none: PNG files), and
+    nothing is written. The frames are those that the file speaks of: it is not read to its end.
     """
-    opened = open_source(source, frame_rate=frame_rate)
-    info = opened.info
-    name = str(model or best_at_hand())
-    module = load_model(name)
-    rows, columns = output_size(info, module, scale=scale, height=height)
-    encoding = choose_encoding(
-        info,
-        suffix=Path(target).suffix.lower(),
-        height=rows,
-        width=columns,
-        codec=codec,
-        crf=crf,
-        pix_fmt=pix_fmt,
-        options=options,
-    )
-    limit = parse_size(max_memory) if isinstance(max_memory, str) else max_memory
-    memory = plan_memory(
-        module,
-        height=info.height,
-        width=info.width,
-        limit=limit or round(SHARE * free_memory()),
-        tile=tile,
-    )
-    place = device_at_hand(device)
-    engine = make_engine(module, precision=precision, device=place, tile=memory.tile)
-    return estimate(opened, engine, encoding, memory, model=name)
-
-
-def estimate(
-    source: Source, engine: Engine, encoding: Encoding, memory: MemoryPlan, *, model: str
-) -> Plan:
-    """The plan for an engine and an encoding that are chosen already."""
-    info = source.info
-    frames = count_frames(source)
+    opened = replace(open_source(source, frame_rate=frame_rate), span=span)
+    prepared = prepare(opened, wishes, suffix=Path(target).suffix.lower() or None)
+    info, memory = opened.info, prepared.memory
+    frames = count_frames(opened)
     if frames == 0:
-        raise VideoError(f"{source.path} does not say how long it is; upscale it without a plan")
-    measured = measure(source, engine, encoding)
-    tiles, area = _tiles(engine, memory, info)
-    pixels = encoding.height * encoding.width
+        raise VideoError(f"{source} does not say how long it is; upscale it without a plan")
+    measured = measure(opened, prepared, stride_of(prepared.engine.spec, wishes.quality))
+    tiles, area = _tiles(prepared.engine, info)
+    pixels = prepared.height * prepared.width
     keys = ceil(frames / KEYFRAME_EVERY)
     per_frame = area * measured.seconds_per_pixel + pixels * measured.encoding_per_pixel
     size = pixels * (keys * measured.key_bytes + (frames - keys) * measured.other_bytes)
     kinds = sorted({stream.kind for stream in info.streams} - {"video"})
     return Plan(
-        source=str(source.path),
+        source=str(source),
         frames=frames,
-        duration_s=info.duration_s,
+        duration_s=float(frames / info.frame_rate),
         size=(info.height, info.width),
-        output_size=(encoding.height, encoding.width),
-        model=model,
-        precision=str(engine.precision),
-        codec=encoding.codec,
-        pix_fmt=encoding.pix_fmt,
-        tile=engine.spec.tile or memory.tile,
+        output_size=(prepared.height, prepared.width),
+        model=prepared.model,
+        precision=str(prepared.engine.precision),
+        codec=prepared.encoding.codec if prepared.encoding else "png",
+        pix_fmt=prepared.encoding.pix_fmt if prepared.encoding else "rgb",
+        tile=prepared.engine.spec.tile or memory.tile,
         tiles=tiles,
-        peak_memory=memory.peak,
+        peak_memory=memory.peak * wishes.workers,
         seconds_per_frame=per_frame,
         seconds=frames * per_frame,
         file_size=round(size),
         streams={kind: sum(s.kind == kind for s in info.streams) for kind in kinds},
-        warnings=warnings(info, look_for_faults(source), (encoding.height, encoding.width)),
+        warnings=warnings(info, look_for_faults(opened), (prepared.height, prepared.width)),
     )
 
 
-def measure(source: Source, engine: Engine, encoding: Encoding) -> Measured:
+def measure(source: Source, prepared: Prepared, stride: int) -> Measured:
     """Upscale the middle of a few frames in a row from the middle of the video, and encode it."""
+    engine, info = prepared.engine, source.info
     side = engine.spec.tile or CROP
     seen, kept = frames_at_once(engine.spec.context)
     clip = middle(sample(source, seen + MADE), side, side)
-    runs = _runs(engine, clip, seen, kept)
+    runs = _runs(engine, clip, seen, max(kept, stride))
     next(runs)  # the first prepares: libraries choose their kernels, memory is fetched
     begin = time.perf_counter()
     made = [frame for frames in runs for frame in frames]
     spent = time.perf_counter() - begin
     height, width = clip.shape[-2:]
-    wanted = [
-        round(side * new / old)
-        for side, new, old in (
-            (height, encoding.height, source.info.height),
-            (width, encoding.width, source.info.width),
-        )
-    ]
-    made = [fitted(frame, *wanted) for frame in made]
-    encoding_s, key_bytes, other_bytes = _encode(made, encoding)
+    rows, columns = (  # of the result, which may be smaller than what the model makes
+        round(height * prepared.height / info.height),
+        round(width * prepared.width / info.width),
+    )
+    encoding_s, key_bytes, other_bytes = _encode(
+        [fitted(frame, rows, columns) for frame in made], prepared.encoding
+    )
     return Measured(
         seconds_per_pixel=spent / len(made) / (height * width),
         encoding_per_pixel=encoding_s,
@@ -201,25 +153,28 @@ def _runs(engine: Engine, clip: Tensor, seen: int, kept: int) -> Iterator[list[T
         yield list(engine.run(piece))
 
 
-def _encode(frames: list[Tensor], encoding: Encoding) -> tuple[float, float, float]:
+def _encode(frames: list[Tensor], encoding: Encoding | None) -> tuple[float, float, float]:
     """Seconds, bytes of a key frame and bytes of another one, for each pixel of the output."""
-    high, wide = (side - side % 2 for side in frames[0].shape[-2:])
-    encoder = Encoder(replace(encoding, height=high, width=wide))
-    begin = time.perf_counter()
-    packets = [packet for frame in frames for packet in encoder.encode(frame[:, :high, :wide])]
-    packets += encoder.finish()
-    spent = time.perf_counter() - begin
-    keys = [len(packet.data) for packet in packets if packet.keyframe]
-    others = [len(packet.data) for packet in packets if not packet.keyframe]
-    key = sum(keys) / max(1, len(keys))
-    other = sum(others) / len(others) if others else key
+    high, wide = (max(2, side - side % 2) for side in frames[0].shape[-2:])
     pixels = high * wide
+    begin = time.perf_counter()
+    if encoding is None:
+        keys, others = [len(encode_png(frame)) for frame in frames], []
+    else:
+        encoder = Encoder(replace(encoding, height=high, width=wide))
+        packets = [packet for frame in frames for packet in encoder.encode(frame[:, :high, :wide])]
+        packets += encoder.finish()
+        keys = [len(packet.data) for packet in packets if packet.keyframe]
+        others = [len(packet.data) for packet in packets if not packet.keyframe]
+    spent = time.perf_counter() - begin
+    key = sum(keys) / len(keys)
+    other = sum(others) / len(others) if others else key
     return spent / len(frames) / pixels, key / pixels, other / pixels
 
 
-def _tiles(engine: Engine, memory: MemoryPlan, info: VideoInfo) -> tuple[int, int]:
+def _tiles(engine: Engine, info: VideoInfo) -> tuple[int, int]:
     """How many tiles a frame has, and the pixels of the input that they hold together."""
-    tile = engine.spec.tile or memory.tile
+    tile = engine.spec.tile or engine.tile
     if tile is None:
         return 1, info.height * info.width
     overlap = engine.overlap or min(32, tile // 4)

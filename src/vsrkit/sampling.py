@@ -20,9 +20,11 @@ def spread(frames: int, runs: int, length: int) -> list[int]:
 
 
 def count_frames(source: Source) -> int:
-    """As the file says, or else by its duration; 0 if neither is known."""
+    """As the file says, or else by its duration, within the span; 0 if neither is known."""
     info = source.info
-    return info.frames or round((info.duration_s or 0) * info.frame_rate)
+    frames = info.frames or round((info.duration_s or 0) * info.frame_rate)
+    begin, end = (None if s is None else round(s * info.frame_rate) for s in source.span)
+    return max(0, min(frames, frames if end is None else end) - (begin or 0))
 
 
 def pictures_from(source: Source, frame: int) -> Iterator[VideoFrame]:
