@@ -8,6 +8,8 @@ import pytest
 import torch
 
 from vsrkit import cli
+from vsrkit.inspect.sample import take_sample
+from vsrkit.models import load_model
 from vsrkit.video.images import read_image, write_image
 
 
@@ -92,6 +94,20 @@ def test_wrong_clips_are_one_line(frames, tmp_path, monkeypatch, capsys):
         code, _, err = run(monkeypatch, capsys, clip, "-o", tmp_path / "out")
         assert (code, len(err.splitlines())) == (1, 1), err
         assert message in err
+
+
+@pytest.mark.parametrize(("frame", "expected"), [(3, [0, 1, 2, 3]), (4, [4, 5, 6, 7])])
+def test_no_model_looks_across_a_cut(tmp_path, frame, expected):
+    generator = torch.Generator().manual_seed(1)
+    for number in range(8):
+        if number in (0, 4):  # two scenes that have nothing in common
+            scene = torch.rand(1, 3, 5, 6, generator=generator)
+            scene = torch.nn.functional.interpolate(scene, (36, 40), mode="bicubic")[0].clamp(0, 1)
+        write_image(tmp_path / f"{number}.png", scene.roll(number, -1))
+    model = load_model("vsrt-s")
+    sample = take_sample(tmp_path, model.spec, frame=frame)
+    assert sample.numbers == expected
+    assert torch.equal(sample.clip[0, sample.centre], read_image(tmp_path / f"{frame}.png"))
 
 
 def test_a_single_frame_is_enough_for_a_model_that_sees_one(tmp_path, monkeypatch, capsys):

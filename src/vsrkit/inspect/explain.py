@@ -38,8 +38,8 @@ def _input(seen: Inspection, name: str, source: Path, trained: bool) -> Section:
         f"{name} was given the {len(sample.numbers)} frames {_listed(sample.numbers)} of "
         f"{source.name}, {w}x{h} pixels around pixel {x},{y}, and asked for frame "
         f"{sample.numbers[sample.centre]}. It enlarges a part, not the whole frame, so that this "
-        "page is made quickly; a number that comes twice stands in for a frame outside of the "
-        "clip.",
+        "page is made quickly. No model looks across a cut; a number that comes twice stands in "
+        "for a frame outside of the shot.",
     ]
     clip = sample.clip[0].cpu()
     frames = [

@@ -10,12 +10,14 @@ from torch import Tensor
 from vsrkit.data.frames import FrameFiles, Frames, list_frames, open_video
 from vsrkit.errors import DataError, VsrkitError
 from vsrkit.models.spec import Carried, Context, Segments, Spec, Window
+from vsrkit.shots import mark_cuts
 from vsrkit.upscale import pad_clip, pad_frames
 from vsrkit.video.images import is_image
 from vsrkit.windows import window_indices
 
 AROUND = 3  # frames on either side, for models that would take a whole shot
 BEFORE = 6  # frames before, for models that only look back
+FAR = 10  # frames on either side in which cuts are looked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,14 +61,15 @@ def take_sample(
         raise VsrkitError(
             f"pixel {x},{y} lies outside of {source}: x is 0 to {width - 1}, y 0 to {height - 1}"
         )
-    numbers, centre = frames_around(number, len(frames), spec.context)
-    whole = _read(frames, numbers)
+    first, shot = _shot_around(frames, number)
+    places, centre = frames_around(number - first, len(shot), spec.context)
+    whole = torch.stack([shot[place] for place in places])
     side = spec.tile or side
     left, top = (_start(place, side, length) for place, length in ((x, width), (y, height)))
     clip = pad_clip(whole[..., top : top + side, left : left + side], spec.min_frames)
     return Sample(
         clip=pad_frames(clip, spec)[None],
-        numbers=numbers + numbers[-1:] * (len(clip) - len(numbers)),
+        numbers=[first + place for place in places + places[-1:] * (len(clip) - len(places))],
         centre=centre,
         pixel=(x - left, y - top),
         corner=(left, top),
@@ -95,7 +98,7 @@ def check_length(frames: Frames, spec: Spec, source: Path) -> None:
 
 
 def frames_around(number: int, count: int, context: Context) -> tuple[list[int], int]:
-    """Numbers of the frames that a model is shown for one of them, and the place of that one."""
+    """Numbers of the frames of a shot that a model is shown for one of them, and its place."""
     match context:
         case Window(size=size):
             return window_indices(number, count, size), size // 2
@@ -106,14 +109,18 @@ def frames_around(number: int, count: int, context: Context) -> tuple[list[int],
     return list(range(first, stop)), number - first
 
 
-def _read(frames: Frames, numbers: list[int]) -> Tensor:
-    """(T, 3, H, W), reading no more than is needed."""
-    first, stop = min(numbers), max(numbers) + 1
+def _shot_around(frames: Frames, number: int) -> tuple[int, list[Tensor]]:
+    """The shot of a frame, as far as a model may look: the first frame's number, and its frames."""
+    low, high = max(0, number - FAR), min(len(frames), number + FAR + 1)
     if isinstance(frames, FrameFiles):
-        read = list(FrameFiles(frames.paths[first:stop]).read())
+        read = FrameFiles(frames.paths[low:high]).read()
     else:
-        read = list(islice(frames.read(), first, stop))
-    return torch.stack([read[number - first] for number in numbers])
+        read = islice(frames.read(), low, high)
+    marked = list(mark_cuts(read))
+    cuts = [low + place for place, (_, cut) in enumerate(marked) if cut]
+    first = max((cut for cut in cuts if cut <= number), default=low)
+    stop = min((cut for cut in cuts if cut > number), default=high)
+    return first, [frame for frame, _ in marked[first - low : stop - low]]
 
 
 def _start(place: int, side: int, length: int) -> int:

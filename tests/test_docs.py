@@ -1,0 +1,179 @@
+"""Every command and every Python block of the README and of docs/ runs, on small inputs.
+
+A page is followed from top to bottom in a folder that holds what the pages speak of. A command that
+takes long gets more arguments from SHORTER, one that cannot run here stands in NOT_RUN with its
+reason; whatever else is no `vsrkit` command fails, so that none is forgotten.
+"""
+
+import re
+import shlex
+import sys
+import types
+from pathlib import Path
+
+import pytest
+import torch
+from tests.train.conftest import moving_picture, write_video
+
+from vsrkit import cli
+from vsrkit.models import ARCHITECTURES, MODELS, build_model, save_model
+from vsrkit.models.table import Architecture, Entry
+from vsrkit.models.vsrt import VSRT, VSRTConfig
+from vsrkit.models.vsrt_small import SmallConfig, VSRTSmall
+from vsrkit.video.images import write_image
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+TINY_RUN = (
+    "--set model=tiny.safetensors --set steps=2 --set batch_size=1 --set frames=2 --set crop=16 "
+    "--set workers=0 --set precision=float32 --set validation_frames=5"
+)
+# What is added to a command so that it takes moments; the command is written as in the page.
+SHORTER = {
+    "vsrkit train recipes/vsrt_s.py --set data=my-videos": TINY_RUN,
+    "vsrkit train recipes/vsrt_s.py --set data=my-videos --resume": f"{TINY_RUN} --set steps=3",
+    "vsrkit train recipes/vsrt_s.py --set data=CLIPS": TINY_RUN,
+    "vsrkit train recipes/tiny_cpu.py --set model=toy": "--set steps=2",
+    "vsrkit finetune holiday.mp4 -o holiday.safetensors": "-m tiny.safetensors --steps 1",
+    "vsrkit evaluate -m EDVR_M_x4_SR_REDS_official.pth --set vid4 --data Vid4": "--clip city",
+    (
+        "vsrkit train recipes/vsrt_s.py --set data=CLIPS --set warm_start=start.safetensors "
+        "--set steps=180 --set warmup_steps=40 --set ema_decay=0.99 --set "
+        "validation=car05_001,hitachi_isee5_001,nyvtg_006,tpvtg_003,set8_motorbike"
+    ): f"{TINY_RUN} --set model=vsrt-s --set validation=one --set validation_overlaps=true",
+}
+# What is run in place of a command: with a model of the same kind, but smaller.
+INSTEAD = {
+    "vsrkit inspect frames/ -m vsrt-reds": "vsrkit inspect frames/ -m tiny-vsrt.safetensors",
+}
+# Exit codes other than 0, and why.
+ENDS_WITH = {
+    "vsrkit data check Vid4": 1,  # the small one lacks frames, and it says so
+}
+# Commands that no test can run, and why.
+NOT_RUN = {
+    "make demo": "makes its own environment; tests/test_cli.py runs the demo itself",
+    "make test": "it is what runs this test",
+    "vsrkit demo": "24 frames; tests/test_cli.py runs it with a quicker model",
+    "pip install .": "would change the environment of the tests",
+    "vsrkit weights get basicvsr-reds4": "needs a network; tests/models/test_fetch.py",
+    "vsrkit weights get basicvsr-vimeo90k-bi": "needs a network; tests/models/test_fetch.py",
+    "torchrun --nproc-per-node 2 -m vsrkit train recipes/vsrt_s.py --set data=my-videos": (
+        "starts processes; tests/train/test_processes.py"
+    ),
+}
+
+
+def blocks(page: Path, language: str) -> list[tuple[int, str]]:
+    """(line number, text) of every fenced block of a language."""
+    text = page.read_text(encoding="utf-8")
+    found = re.finditer(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    return [(text[: match.start()].count("\n") + 2, match[1]) for match in found]
+
+
+def commands(block: str) -> list[str]:
+    """What stands behind `$ `, joined where a line ends in a backslash, without comments."""
+    joined = block.replace("\\\n", " ")
+    lines = [line[2:] for line in joined.splitlines() if line.startswith("$ ")]
+    return [" ".join(shlex.split(line, comments=True)) for line in lines]
+
+
+def steps(page: Path) -> list[tuple[int, str, str]]:
+    """Commands and Python blocks in the order of the page: (line, kind, text)."""
+    found = [(line, "python", text) for line, text in blocks(page, "python")]
+    for line, block in blocks(page, "console"):
+        found += [(line, "command", command) for command in commands(block)]
+    return sorted(found, key=lambda step: step[0])
+
+
+@pytest.fixture(scope="session")
+def inputs(tmp_path_factory) -> Path:
+    """A folder with everything that the pages name."""
+    folder = tmp_path_factory.mktemp("inputs")
+    small = moving_picture(7, 64)
+    for name, frames, side in (
+        ("in.mp4", 4, 32),
+        ("my-videos/one.mp4", 9, 96),
+        ("CLIPS/one.mp4", 9, 96),
+        ("holiday.mp4", 12, 192),
+    ):
+        write_video((folder / name).with_suffix(".mkv"), moving_picture(frames, side))
+        (folder / name).with_suffix(".mkv").rename(folder / name)
+    for clip in ("calendar", "city", "foliage", "walk"):
+        write_frames(folder / "Vid4" / "GT" / clip, small[:5])
+    write_frames(folder / "my-clips" / "small", moving_picture(3, 176))
+    write_frames(folder / "frames", small)
+    torch.manual_seed(0)
+    tiny = VSRTSmall(SmallConfig(channels=8, tower_blocks=1, attention_channels=8))
+    for name in ("tiny", "my-run/best"):
+        save_model(folder / f"{name}.safetensors", tiny)
+    save_model(
+        folder / "tiny-vsrt.safetensors",
+        VSRT(VSRTConfig(channels=8, extract_blocks=1, tower_blocks=1, reconstruct_blocks=1)),
+    )
+    edvr = build_model("edvr-m")
+    name_of = ARCHITECTURES["edvr"].public_name
+    public = {name_of(name): value for name, value in edvr.state_dict().items()}
+    torch.save({"params": public}, folder / "EDVR_M_x4_SR_REDS_official.pth")
+    (folder / "recipes").symlink_to(ROOT / "recipes")
+    return folder
+
+
+def write_frames(folder: Path, frames) -> None:
+    for number, frame in enumerate(frames):
+        picture = torch.from_numpy(frame).permute(2, 0, 1) / 255
+        write_image(folder / f"{number:08d}.png", picture)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_page_can_be_followed(page, inputs, tmp_path, monkeypatch, capsys):
+    for path in inputs.iterdir():
+        (tmp_path / path.name).symlink_to(path)
+    monkeypatch.chdir(tmp_path)
+    for line, kind, text in steps(page):
+        where = f"{page.relative_to(ROOT)}, line {line}"
+        if kind == "python":
+            run_python(text, where, monkeypatch)
+        elif text not in NOT_RUN:
+            run_command(text, where, monkeypatch, capsys)
+
+
+def run_command(text, where, monkeypatch, capsys):
+    arguments = shlex.split(INSTEAD.get(text, text) + " " + SHORTER.get(text, ""))
+    assert arguments[0] == "vsrkit", f"{where}: `{text}` is neither vsrkit nor in NOT_RUN"
+    monkeypatch.setattr(sys, "argv", arguments)
+    with pytest.raises(SystemExit) as stop:
+        cli.main()
+    said = capsys.readouterr()
+    assert stop.value.code == ENDS_WITH.get(text, 0), (
+        f"{where}: `{text}` failed: {said.err}{said.out}"
+    )
+
+
+def run_python(text, where, monkeypatch):
+    module = types.ModuleType("page")
+    monkeypatch.setitem(sys.modules, "page", module)
+    exec(compile(text, where, "exec"), module.__dict__)
+    if hasattr(module, "Toy"):  # docs/adding-a-model.md goes on as if it stood in the table
+        config, build = module.ToyConfig, module.Toy
+        monkeypatch.setitem(ARCHITECTURES, "toy", Architecture(config=config, build=build))
+        entry = Entry(architecture="toy", config=config(), summary="A toy")
+        monkeypatch.setitem(MODELS, "toy", entry)
+
+
+def test_the_tables_name_only_commands_that_the_pages_have():
+    written = {text for page in PAGES for _, kind, text in steps(page) if kind == "command"}
+    assert {*SHORTER, *INSTEAD, *ENDS_WITH, *NOT_RUN} - written == set()
+
+
+def test_commands_are_written_so_that_they_are_found():
+    """A command in another kind of block, or without its `$ `, would never be run."""
+    for page in PAGES:
+        for language in ("sh", "bash", "shell", ""):
+            for line, block in blocks(page, language):
+                assert not re.search(r"^\s*\$? ?(vsrkit|make|pip) ", block, re.MULTILINE), (
+                    f"{page.name}, line {line}: put commands into a console block behind `$ `"
+                )
+        for line, block in blocks(page, "console"):
+            assert commands(block), f"{page.name}, line {line}: no command behind `$ `"
