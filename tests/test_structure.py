@@ -10,12 +10,15 @@ SOURCE = Path(vsrkit.__file__).parent
 # A part may import the parts to the right of it (and what is in none of them, such as errors).
 MAY_IMPORT = {
     "cli": {
-        *("demo", "inspect", "train", "evaluate", "data"),
+        *("demo", "inspect", "theory", "reproduce", "train", "evaluate", "data"),
         *("job", "upscale", "windows", "tiles", "models", "video"),
     },
     "job": {"upscale", "windows", "tiles", "models", "video"},
     "demo": {"evaluate", "data", "upscale", "windows", "tiles", "models", "video"},
     "inspect": {"evaluate", "data", "upscale", "windows", "tiles", "models", "video"},
+    "reproduce": {"train", "evaluate", "data", "upscale", "models", "plot"},
+    "theory": {"plot"},
+    "plot": set(),
     "train": {"evaluate", "data", "upscale", "windows", "tiles", "models", "video"},
     "evaluate": {"data", "upscale", "windows", "tiles", "models", "video"},
     "data": {"video"},

@@ -6,6 +6,7 @@ from math import comb, log
 import numpy as np
 import pytest
 import torch
+from tests.svg import read_series
 
 from vsrkit.theory.bounds import printed, sharp, supported
 from vsrkit.theory.gradient import (
@@ -164,7 +165,7 @@ def test_the_layers_differ_by_the_stated_orders(grid):
         assert ratios[-1] < sharp(24, k) / local.low
 
 
-def test_the_report_has_a_row_for_each_cell_and_a_series_for_each_line(grid, tmp_path, read_series):
+def test_the_report_has_a_row_for_each_cell_and_a_series_for_each_line(grid, tmp_path):
     table, plot = write_gradients(grid, tmp_path)
     with table.open(newline="") as file:
         rows = list(csv.DictReader(file))

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from tests.svg import read_series
 
 from vsrkit.theory.bounds import (
     Descent,
@@ -164,7 +165,7 @@ def test_wilson_is_honest_at_the_ends():
     assert wilson(0, 100) == pytest.approx((0.0, 0.037), abs=1e-3)
 
 
-def test_learning_writes_tables_and_plots(tmp_path, read_series, monkeypatch):
+def test_learning_writes_tables_and_plots(tmp_path, monkeypatch):
     monkeypatch.setattr(
         "vsrkit.theory.experiment.run_below", lambda n, k: replace(run_below(n, k), steps=12_000)
     )

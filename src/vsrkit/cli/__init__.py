@@ -8,7 +8,18 @@ from typing import Annotated
 
 import typer
 
-from vsrkit.cli import demo, doctor, evaluate, inspect, models, plan, theory, train, upscale
+from vsrkit.cli import (
+    demo,
+    doctor,
+    evaluate,
+    inspect,
+    models,
+    plan,
+    reproduce,
+    theory,
+    train,
+    upscale,
+)
 from vsrkit.errors import VsrkitError
 
 app = typer.Typer(
@@ -19,7 +30,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for group in (demo, upscale, doctor, plan, models, evaluate, inspect, train, theory):
+for group in (demo, upscale, doctor, plan, models, evaluate, inspect, train, theory, reproduce):
     app.add_typer(group.commands)
 
 

@@ -1,0 +1,85 @@
+"""What the paper's ablations take away, of a small model of its shape and of our own preset."""
+
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias
+
+from vsrkit.models.vsrt import VSRTConfig
+from vsrkit.models.vsrt_small import SMALL, SmallConfig
+
+Family: TypeAlias = Literal["vsrt", "vsrt-s"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variant:
+    """A model in an ablation; `published` is its row in the paper's ablation table."""
+
+    name: str
+    config: VSRTConfig | SmallConfig
+    frames: int  # of a training clip
+    published: str = ""
+
+    @property
+    def slug(self) -> str:
+        """Its name as a folder's."""
+        return self.name.replace("w/o", "without").replace(",", "").replace(" ", "-").lower()
+
+
+# Every layer of the paper's net, few of each; one normalisation weight per channel, any size.
+SMALL_VSRT = VSRTConfig(
+    depth=2,
+    channels=32,
+    extract_blocks=1,
+    tower_blocks=2,
+    reconstruct_blocks=2,
+    size=None,
+    token_width=64,
+)
+
+
+def variants_of(family: Family) -> list[Variant]:
+    """The full model first."""
+    return _vsrt() if family == "vsrt" else _vsrt_s()
+
+
+def _vsrt() -> list[Variant]:
+    full = Variant(name="full", config=SMALL_VSRT, frames=5, published="VSR-Transformer")
+    plain = replace(SMALL_VSRT, attention="linear", feed_forward="token")
+    return [
+        full,
+        replace(
+            full,
+            name="w/o STCSA",
+            config=replace(SMALL_VSRT, attention="none"),
+            published="VSR-Transformer w/o STCSA",
+        ),
+        replace(
+            full,
+            name="w/o BOFF",
+            config=replace(SMALL_VSRT, feed_forward="towers"),
+            published="VSR-Transformer w/o BOFF",
+        ),
+        replace(full, name="w/o flow", config=replace(SMALL_VSRT, flow=False), published=""),
+        replace(full, name="plain Transformer block", config=plain, published=""),
+        replace(
+            full,
+            name="3 frames",
+            config=replace(SMALL_VSRT, frames=3),
+            frames=3,
+            published="VSR-Transformer trained w/ 3 frames",
+        ),
+        replace(full, name="1 frame", config=replace(SMALL_VSRT, frames=1), frames=1, published=""),
+    ]
+
+
+def _vsrt_s() -> list[Variant]:
+    full = Variant(name="full", config=SMALL, frames=7)
+    return [
+        full,
+        replace(full, name="w/o attention", config=replace(SMALL, attention=False)),
+        replace(full, name="w/o flow", config=replace(SMALL, flow="none")),
+        replace(full, name="w/o propagation", config=replace(SMALL, propagation="none")),
+        replace(full, name="hop, not carried", config=replace(SMALL, propagation="hop")),
+        # Every output frame is made from these many frames, in training and in use.
+        replace(full, name="3 frames", config=replace(SMALL, segment=1, warmup=1), frames=3),
+        replace(full, name="1 frame", config=replace(SMALL, segment=1, warmup=0), frames=1),
+    ]

@@ -1,0 +1,161 @@
+"""`vsrkit reproduce ablation`: equal steps, resumed where it stopped, table and curves."""
+
+import csv
+import json
+from dataclasses import replace
+
+import pytest
+from tests.svg import read_series
+from tests.train.conftest import moving_picture, write_video
+from typer.testing import CliRunner
+
+from vsrkit.cli import app
+from vsrkit.errors import VsrkitError
+from vsrkit.models.vsrt import VSRT
+from vsrkit.models.vsrt_small import SmallConfig, VSRTSmall
+from vsrkit.reproduce import ablation, variants
+from vsrkit.reproduce.ablation import (
+    chosen_variants,
+    make_plan,
+    read_log,
+    run_ablation,
+    run_dir,
+    steps_within,
+    uses_spynet,
+)
+from vsrkit.reproduce.ablation_report import ablation_rows, write_ablation
+from vsrkit.reproduce.ablation_settings import Settings, seconds_of, settings_from
+from vsrkit.train.config import ConfigError
+from vsrkit.train.processes import StoppedError
+
+NAMES = [
+    "full", "w/o STCSA", "w/o BOFF", "w/o flow", "plain Transformer block", "3 frames", "1 frame",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def video(tmp_path_factory):
+    path = tmp_path_factory.mktemp("video") / "clip.mkv"
+    write_video(path, moving_picture(20, 64))
+    return path
+
+
+@pytest.fixture(autouse=True)
+def tiny(monkeypatch):
+    """A net of one block of everything."""
+    one = {"depth": 1, "channels": 4, "extract_blocks": 0, "tower_blocks": 0,
+           "reconstruct_blocks": 0, "token_width": 4}  # fmt: skip
+    monkeypatch.setattr(variants, "SMALL_VSRT", replace(variants.SMALL_VSRT, **one))
+    small = SmallConfig(channels=8, tower_blocks=1, head_blocks=1, attention_channels=8)
+    monkeypatch.setattr(variants, "SMALL", small)
+
+
+def settings(video, **changes):
+    values = {"data": str(video), "steps": 2, "batch_size": 1, "crop": 16, "workers": 0}
+    return Settings(**(values | changes))
+
+
+def test_the_variants_take_away_what_their_names_say():
+    found = variants.variants_of("vsrt")
+    assert [v.name for v in found] == NAMES
+    nets = {v.name: VSRT(v.config) for v in found}
+    assert nets["w/o STCSA"].layers[0].attention is None
+    assert [v.name for v in found if nets[v.name].flow is None] == [
+        "w/o BOFF", "w/o flow", "plain Transformer block",
+    ]  # fmt: skip
+    assert [v.name for v in found if uses_spynet(v)] == ["full", "w/o STCSA", "3 frames", "1 frame"]
+    assert [nets[n].spec.context.size for n in NAMES] == [5, 5, 5, 5, 5, 3, 1]
+    assert [v.frames for v in found] == [5, 5, 5, 5, 5, 3, 1]
+    for variant in variants.variants_of("vsrt-s"):
+        assert VSRTSmall(variant.config).spec.scale == 4
+        assert "/" not in variant.slug
+
+
+def test_a_whole_ablation_is_trained_and_written(video, tmp_path):
+    plan = run_ablation(settings(video), tmp_path)
+    files = write_ablation(plan, tmp_path)
+    rows = ablation_rows(plan, tmp_path)
+    assert [row.variant for row in rows] == NAMES
+    assert rows[0].difference == 0
+    assert all(row.steps == 2 and row.seeds == 1 and row.psnr_y > 5 for row in rows)
+    assert [row.published_difference for row in rows] == [0, -0.14, -0.82, None, None, -0.61, None]
+    assert rows[0].parameters > rows[3].parameters + 1_000_000  # SPyNet
+    markdown = files[0].read_text()
+    assert "| w/o STCSA |" in markdown
+    assert "31.05" in markdown
+    with files[1].open(newline="") as file:
+        assert [row["variant"] for row in csv.DictReader(file)] == NAMES
+    assert json.loads(files[2].read_text())["plan"]["steps"] == 2
+    scores, losses = read_series(files[3])
+    assert set(scores) == set(losses) == set(NAMES)
+    assert scores["full"][0] == [1, 2]
+    assert scores["1 frame"][1][-1] == pytest.approx(rows[-1].psnr_y)
+
+
+def test_a_stopped_ablation_goes_on_with_the_same_steps(video, tmp_path, monkeypatch):
+    chosen = settings(video, model="vsrt-s", variants=("w/o flow",), seeds=2)
+    whole = tmp_path / "whole"
+    run_ablation(chosen, whole)
+    trained, real = [], ablation.train
+
+    def interrupted(config, **options):
+        trained.append(config.run_dir)
+        if len(trained) == 3:
+            raise StoppedError("stopped by SIGINT after step 1; go on with --resume")
+        return real(config, **options)
+
+    monkeypatch.setattr(ablation, "train", interrupted)
+    stopped = tmp_path / "stopped"
+    with pytest.raises(StoppedError, match=r"full, seed 1: .*; the same command again"):
+        run_ablation(chosen, stopped)
+    run_ablation(chosen, stopped)
+    assert len(trained) == 5  # two done before, one stopped, two after
+    for variant in chosen_variants(chosen):
+        for seed in range(2):
+            here = read_log(run_dir(stopped, variant, seed), "psnr_y")
+            assert here == read_log(run_dir(whole, variant, seed), "psnr_y")
+    rows = ablation_rows(make_plan(chosen, chosen_variants(chosen), stopped, None), stopped)
+    assert rows[0].seeds == 2
+    assert rows[0].psnr_y_low <= rows[0].psnr_y <= rows[0].psnr_y_high
+    with pytest.raises(ConfigError, match="crop was 16"):
+        run_ablation(replace(chosen, crop=24), stopped)
+
+
+def test_the_budget_decides_the_steps_once(video, tmp_path):
+    chosen = settings(
+        video, model="vsrt-s", steps=0, budget_seconds=10_000.0, variants=("1 frame",)
+    )
+    plan = make_plan(chosen, chosen_variants(chosen), tmp_path, None)
+    assert plan.steps > 8
+    assert set(plan.seconds_per_step) == {"full", "1 frame"}
+    assert make_plan(chosen, chosen_variants(chosen), tmp_path, None) == plan
+    assert [p.name for p in tmp_path.iterdir()] == ["plan.json"]  # nothing left of the timing
+
+
+def test_steps_fill_the_budget():
+    timed = {"a": (0.5, 2.0), "b": (1.5, 4.0)}
+    steps = steps_within(1000, timed, seeds=2)
+    used = 2 * (steps * 2.0 + (ablation.VALIDATIONS + 1) * 6.0)
+    assert 1000 - 4 <= used <= 1000
+    with pytest.raises(VsrkitError, match="larger --budget"):
+        steps_within(20, timed, seeds=1)
+
+
+def test_times_and_names():
+    assert [seconds_of(t) for t in ("90s", "30m", "1.5h")] == [90, 1800, 5400]
+    for wrong in ("30", "m", "2d", ""):
+        with pytest.raises(VsrkitError, match="90s, 30m or 2h"):
+            seconds_of(wrong)
+    with pytest.raises(VsrkitError, match="no variant called 'w/o all'"):
+        chosen_variants(Settings(data="x", variants=("w/o all",)))
+    assert settings_from(data=None, budget="1m").data.endswith("city.mp4")
+
+
+def test_our_own_preset_by_the_command(video, tmp_path):
+    words = ["reproduce", "ablation", "-m", "vsrt-s", "--data", str(video), "-o", str(tmp_path),
+             "--variant", "w/o attention", "--variant", "1 frame", "--steps", "1", "--crop", "16",
+             "--batch-size", "1", "--workers", "0"]  # fmt: skip
+    done = CliRunner().invoke(app, words, catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    assert "| w/o attention |" in done.output
+    assert "| w/o flow |" not in done.output
