@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from tests.clips import write_clip
 from tests.train.conftest import moving_picture, write_video
 
 from vsrkit import cli
@@ -92,8 +93,8 @@ def inputs(tmp_path_factory) -> Path:
     """A folder with everything that the pages name."""
     folder = tmp_path_factory.mktemp("inputs")
     small = moving_picture(7, 64)
+    write_clip(folder / "in.mp4", frames=4, width=32, height=32)
     for name, frames, side in (
-        ("in.mp4", 4, 32),
         ("my-videos/one.mp4", 9, 96),
         ("CLIPS/one.mp4", 9, 96),
         ("holiday.mp4", 12, 192),

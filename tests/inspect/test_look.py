@@ -14,7 +14,7 @@ from vsrkit.inspect.explain import sections
 from vsrkit.inspect.features import blocks, feature_modules
 from vsrkit.inspect.flows import motions
 from vsrkit.inspect.look import look, numbers
-from vsrkit.inspect.page import render
+from vsrkit.inspect.page import encode_figures, render
 from vsrkit.inspect.parts import contributions, parts
 from vsrkit.inspect.sample import Sample, frames_around
 from vsrkit.inspect.watch import upscale_one, watching
@@ -67,7 +67,8 @@ def test_every_architecture_can_be_looked_at(name):
     assert len(seen.attentions) == WITH_ATTENTION.get(name, 0)
     for layer in seen.attentions:
         assert sum(layer.shares) == pytest.approx(1, abs=1e-5)
-    page = render("title", sections(seen, name=name, source=Path("clip.mp4"), trained=False))
+    shown = sections(seen, name=name, source=Path("clip.mp4"), trained=False)
+    page = render("title", shown, encode_figures(shown))
     assert ("estimates no optical flow" in page) == (name not in WITH_FLOW)
     assert ("has no attention" in page) == (name not in WITH_ATTENTION)
     assert "has no trained weights here" in page

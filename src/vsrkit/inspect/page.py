@@ -2,7 +2,7 @@
 
 import html
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
@@ -11,7 +11,7 @@ from string import Template
 from torch import Tensor
 
 from vsrkit import __version__
-from vsrkit.video.images import encode_png, write_image
+from vsrkit.video.images import encode_png
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,43 +36,46 @@ class Section:
 
 def write_page(folder: Path, title: str, sections: Sequence[Section]) -> list[Path]:
     """Write every figure as PNG, and index.html with all of them inside; returns the files."""
-    made = []
-    for section in sections:
-        for figure in section.figures:
-            made.append(folder / f"{figure.name}.png")
-            write_image(made[-1], figure.picture)
+    pictures = encode_figures(sections)
+    contents = {f"{name}.png": data for name, data in pictures.items()}
+    contents["index.html"] = render(title, sections, pictures).encode()
     folder.mkdir(parents=True, exist_ok=True)
-    page = folder / "index.html"
-    part = page.with_name(f"{page.name}.part")
-    part.write_text(render(title, sections), encoding="utf-8")
-    part.replace(page)
-    return [*made, page]
+    made = []
+    for name, data in contents.items():
+        part = folder / f"{name}.part"
+        part.write_bytes(data)
+        made.append(part.replace(folder / name))
+    return made
 
 
-def render(title: str, sections: Sequence[Section]) -> str:
-    """The page as text."""
+def encode_figures(sections: Sequence[Section]) -> dict[str, bytes]:
+    """Each figure as the bytes of a PNG file, by its name."""
+    return {f.name: encode_png(f.picture) for section in sections for f in section.figures}
+
+
+def render(title: str, sections: Sequence[Section], pictures: Mapping[str, bytes]) -> str:
+    """The page as text, with the pictures (PNG, by name) inside."""
     template = files("vsrkit.inspect").joinpath("page.html").read_text("utf-8")
     return Template(template).substitute(
         title=html.escape(title),
-        body="\n".join(_section(section) for section in sections),
+        body="\n".join(_section(section, pictures) for section in sections),
         footer=f"Made by vsrkit {__version__}. The pictures also lie beside this page as PNG.",
     )
 
 
-def _section(section: Section) -> str:
+def _section(section: Section, pictures: Mapping[str, bytes]) -> str:
     parts = [f"<h2>{html.escape(section.title)}</h2>"] if section.title else []
     if section.warning:
         parts.append(f'<p class="warning">{html.escape(section.warning)}</p>')
     parts += [f"<p>{html.escape(text)}</p>" for text in section.words]
     if section.table:
         parts.append(_table(section.table))
-    parts += [_figure(figure) for figure in section.figures]
+    parts += [_figure(figure.caption, pictures[figure.name]) for figure in section.figures]
     return f"<section>\n{chr(10).join(parts)}\n</section>"
 
 
-def _figure(figure: Figure) -> str:
-    data = b64encode(encode_png(figure.picture)).decode("ascii")
-    caption = html.escape(figure.caption)
+def _figure(text: str, picture: bytes) -> str:
+    data, caption = b64encode(picture).decode("ascii"), html.escape(text)
     return (
         f'<figure><img src="data:image/png;base64,{data}" alt="{caption}">'
         f"<figcaption>{caption}</figcaption></figure>"
