@@ -5,9 +5,11 @@ from dataclasses import replace
 from fractions import Fraction
 
 import pytest
+from tests.clips import write_clip
 from tests.scenes import scene
 from tests.test_cli import run_inside
 
+from vsrkit.errors import VideoError
 from vsrkit.faults import Faults, warnings
 from vsrkit.job.prepare import Wishes
 from vsrkit.job.run import upscale_video
@@ -53,6 +55,17 @@ def test_part_of_a_video_into_images(video):
     assert plan.frames == 20
     assert plan.codec == "png"
     assert plan.file_size > 20 * 10_000
+
+
+def test_a_span_without_frames(video):
+    with pytest.raises(VideoError, match="no frames from --start to --end"):
+        plan_video(video, wishes=Wishes(model="bicubic"), span=(Fraction(5), None))
+
+
+def test_frames_are_counted_where_the_header_is_silent(tmp_path):
+    path = tmp_path / "in.mkv"
+    write_clip(path, frames=5, times=[0, 3, 4, 9, 20], time_base="1/25")
+    assert plan_video(path, wishes=Wishes(model="bicubic")).frames == 5
 
 
 def test_tiles_are_counted(video):

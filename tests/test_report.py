@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from vsrkit.errors import VideoError
 from vsrkit.report import compare_videos, write_report
 from vsrkit.resample import imresize
 from vsrkit.video.images import write_image
-from vsrkit.video.read import open_source
+from vsrkit.video.read import open_source, turned
 
 
 def lr_frames():
@@ -94,6 +95,16 @@ def test_other_factors(videos, tmp_path):
     fidelity = compared(source, small, tmp_path)
     assert fidelity.output_size == (100, 240)
     assert fidelity.frames == 8
+
+
+def test_images_of_a_turned_video_are_upright(videos, tmp_path):
+    source, sr = videos
+    lying = open_source(source)
+    lying = replace(lying, info=replace(lying.info, rotation=90))
+    upright = open_source(folder(tmp_path / "sr", [turned(frame, 90) for frame in sr]))
+    fidelity = compare_videos(lying, upright)
+    assert fidelity.output_size == (320, 192)
+    assert min(fidelity.curve) > 40
 
 
 def test_page_holds_everything(videos, tmp_path):

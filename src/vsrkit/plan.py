@@ -23,7 +23,7 @@ from vsrkit.tiles import plan_spans
 from vsrkit.upscale import Engine
 from vsrkit.video.encode import Encoder, Encoding
 from vsrkit.video.images import encode_png
-from vsrkit.video.probe import VideoInfo
+from vsrkit.video.probe import VideoInfo, probe
 from vsrkit.video.read import EVERYTHING, Source, Span, open_source
 from vsrkit.windows import Piece
 
@@ -76,14 +76,16 @@ def plan_video(
     """Look at a video, try a small part of it, and say what upscaling it all will take.
 
     Everything is as in `upscale_video`; of the target only the ending counts (none: PNG files), and
-    nothing is written. The frames are those that the file speaks of: it is not read to its end.
+    nothing is written. Where the file does not say how many frames it has, its packets are counted.
     """
     opened = replace(open_source(source, frame_rate=frame_rate), span=span)
+    if opened.info.frames is None:
+        opened = replace(opened, info=probe(source, count=True))
     prepared = prepare(opened, wishes, suffix=Path(target).suffix.lower() or None)
     info, memory = opened.info, prepared.memory
     frames = count_frames(opened)
     if frames == 0:
-        raise VideoError(f"{source} does not say how long it is; upscale it without a plan")
+        raise VideoError(f"{source} has no frames from --start to --end")
     measured = measure(opened, prepared, stride_of(prepared.engine.spec, wishes.quality))
     tiles, area = _tiles(prepared.engine, info)
     pixels = prepared.height * prepared.width
@@ -198,9 +200,10 @@ def describe(plan: Plan) -> str:
     length = f", {_clock(plan.duration_s)}" if plan.duration_s else ""
     streams = ", ".join(f"{count} {kind}" for kind, count in plan.streams.items()) or "none"
     tiles = f"{plan.tiles} tiles of {plan.tile} a frame" if plan.tiles > 1 else "whole frames"
+    size = f"{plan.file_size / 1e6:.1f} MB"
     facts = {
         "input": f"{plan.source}: {plan.frames} frames of {width}x{height}{length}",
-        "output": f"{wide}x{high}, {plan.codec} {plan.pix_fmt}, about {show(plan.file_size)}",
+        "output": f"{wide}x{high}, {plan.codec} {plan.pix_fmt}, about {size}",
         "kept": streams,
         "model": f"{plan.model}, {plan.precision}, {tiles}",
         "memory": f"at most {show(plan.peak_memory)}",

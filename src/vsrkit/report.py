@@ -25,7 +25,7 @@ from vsrkit.evaluate.metrics import luma
 from vsrkit.resample import bicubic_matrix, resample
 from vsrkit.shots import mark_cuts
 from vsrkit.video.images import encode_png
-from vsrkit.video.read import Source, open_source
+from vsrkit.video.read import Source, open_source, turned
 
 CROP = (270, 480)  # of the pictures shown, in pixels of the output
 WORST = 8  # frames shown
@@ -94,9 +94,10 @@ def compare_videos(source: Source, target: Source) -> Fidelity:
     """Decode both side by side. Holds a few frames, however long they are."""
     outputs = target.frames()
     times = _Times(source)
+    turn = source.info.rotation - target.info.rotation  # images are written upright
     meter: _Meter | None = None
-    for lr, cut in mark_cuts(times.frames()):
-        sr = next(outputs, None)
+    for frame, cut in mark_cuts(times.frames()):
+        lr, sr = turned(frame, turn), next(outputs, None)
         if meter is None:
             if sr is None:
                 raise VideoError(f"{target.path} holds no frames to compare")

@@ -28,7 +28,7 @@ COARSE = 4  # the small copy is made smaller by this to look for motion of the w
 FAR = (3, 5)  # rows and columns of that: a third of the picture
 NOISE = 0.005  # what is not worth being called a change, in [0, 1]
 
-LIKELY = 0.45  # a change that is a cut if it stands out from the changes around it
+LIKELY = 0.5  # a change that is a cut if it stands out from the changes around it
 CERTAIN = 0.85  # a change that is a cut whatever is around it
 STANDS_OUT = 2.0  # times the changes before and after
 STEADY = 0.5  # a frame lies between its neighbours if it is nearer to their mean than this
