@@ -19,7 +19,7 @@ from vsrkit.theory.gradient import (
     squared_norms,
     vanishes,
 )
-from vsrkit.theory.patterns import all_inputs, parity
+from vsrkit.theory.patterns import all_inputs, level_weights, parity
 from vsrkit.theory.report import describe_gradients, write_gradients
 
 KS = range(2, 7)
@@ -185,3 +185,18 @@ def test_the_report_has_a_row_for_each_cell_and_a_series_for_each_line(grid, tmp
     lines = describe_gradients(grid)
     assert "holds in 50 of 50 cells" in lines[0]
     assert "holds in 50 of 50 cells" in lines[1]
+
+
+def test_the_sharp_bound_holds_for_very_different_weights_too():
+    """All weights equal and any bias: near the edge, no longer like Gaussian neurons at all."""
+    nearest = 0.0
+    for n in range(3, 10):
+        inputs = all_inputs(n)
+        for bias in np.arange(-n, n) + 0.5:
+            levels = np.zeros((1, n + 2))
+            levels[:, : n + 1] = level_weights((inputs.sum(axis=1) + bias > 0)[None])
+            for k in range(1, n):
+                value = float(squared_norms(levels, n, k)[0])
+                assert value <= sharp(n, k) + 1e-12
+                nearest = max(nearest, value / float(printed(n, k)))
+    assert nearest > 0.85  # the printed bound cannot be made much smaller

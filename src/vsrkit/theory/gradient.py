@@ -34,7 +34,7 @@ Levels = NDArray[np.float64]  # (draws, degrees): squared coefficients, summed o
 
 NORMAL_95 = 1.96
 DRAWS = 256  # neurons, where inputs are enumerated
-SAMPLED_DRAWS, SAMPLED_INPUTS = 96, 3072  # neurons, and pairs of inputs for each, where not
+SAMPLED_DRAWS, SAMPLED_INPUTS = 64, 3072  # neurons, and pairs of inputs for each, where not
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
