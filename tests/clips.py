@@ -7,6 +7,7 @@ import numpy as np
 from av.video.frame import VideoFrame
 
 from vsrkit.video.colour import Colour, layout_of, tag
+from vsrkit.video.copied import PLAIN_STYLE
 
 
 def noise_picture(number, width, height, pix_fmt="yuv420p", *, smooth=False):
@@ -73,3 +74,64 @@ def write_clip(
 
 
 __all__ = ["Colour", "noise_picture", "write_clip"]
+
+
+def write_rich_clip(path, *, frames=12, audio="aac", subtitle="srt", attachment=True):
+    """A video with sound, two subtitles, chapters, an attachment and words about itself."""
+    with av.open(str(path), "w") as file:
+        video = file.add_stream("libx264", rate=25, options={"qp": "0"})
+        video.width, video.height, video.pix_fmt = 32, 24, "yuv420p"
+        video.metadata["title"] = "the picture"
+        sound = file.add_stream(audio, rate=48000)
+        sound.codec_context.layout = "stereo"
+        sound.metadata["language"] = "fre"
+        words = file.add_stream(subtitle) if subtitle else None
+        if words:
+            words.metadata["language"] = "ger"
+            words.codec_context.subtitle_header = PLAIN_STYLE
+        if attachment:
+            file.add_attachment("font.ttf", "application/x-truetype-font", b"not a font" * 10)
+        file.metadata["title"] = "A film"
+        file.set_chapters(
+            [
+                {"id": 1, "start": 0, "end": 200, "time_base": Fraction(1, 1000),
+                 "metadata": {"title": "first"}},
+                {"id": 2, "start": 200, "end": 480, "time_base": Fraction(1, 1000),
+                 "metadata": {"title": "second"}},
+            ]
+        )  # fmt: skip
+        file.start_encoding()
+        for number in range(frames):
+            file.mux(video.encode(noise_picture(number, 32, 24, smooth=True)))
+        file.mux(video.encode(None))
+        for packet in _tone(sound, frames / 25):
+            file.mux(packet)
+        if words:
+            for number, text in enumerate(["Hello", "Two\nlines"]):
+                data = text.encode()
+                if subtitle == "mov_text":
+                    data = len(data).to_bytes(2, "big") + data
+                packet = av.Packet(data)
+                packet.stream, packet.time_base = words, Fraction(1, 1000)
+                packet.pts = packet.dts = 40 + 200 * number
+                packet.duration = 120
+                file.mux(packet)
+    return path
+
+
+def _tone(stream, seconds):
+    rate = stream.rate
+    size = stream.codec_context.frame_size or 1024
+    form = stream.format.name
+    for start in range(0, int(seconds * rate), size):
+        wave = 0.2 * np.sin(np.arange(start, start + size) / 20)
+        if form == "fltp":
+            frame = av.AudioFrame.from_ndarray(
+                np.stack([wave, wave]).astype(np.float32), format=form, layout="stereo"
+            )
+        else:
+            pair = np.stack([wave, wave], 1).reshape(1, -1) * 32767
+            frame = av.AudioFrame.from_ndarray(pair.astype(np.int16), format="s16", layout="stereo")
+        frame.sample_rate, frame.pts, frame.time_base = rate, start, Fraction(1, rate)
+        yield from stream.encode(frame)
+    yield from stream.encode(None)

@@ -51,6 +51,7 @@ def test_more_of_anything_takes_more(small):
 def test_a_failed_allocation_halves_the_tile(small):
     assert halved(None, 540, 960, small.spec) == 384
     assert halved(256, 540, 960, small.spec) == 128
+    assert halved(96, 540, 960, small.spec) == 64
     assert halved(64, 540, 960, small.spec) is None
 
 

@@ -115,9 +115,11 @@ def _smaller(spec: Spec, side: int) -> list[int | None]:
 
 def halved(tile: int | None, height: int, width: int, spec: Spec) -> int | None:
     """The tile to try after an allocation failed; None if there is none smaller."""
+    if spec.tile:
+        return None
     now = tile or max(height, width)
-    smaller = next((t for t in _smaller(spec, now) if t is not None and t <= now // 2), None)
-    return smaller if spec.tile is None else None
+    smaller = [t for t in TILES if max(64, spec.minimum) <= t < now and t % spec.multiple == 0]
+    return next((t for t in smaller if t <= now // 2), smaller[-1] if smaller else None)
 
 
 def parse_size(text: str) -> int:

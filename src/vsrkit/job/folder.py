@@ -115,7 +115,9 @@ def differences(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
     """What is not the same, for people: `crf: 17, now 20`."""
     keys = [*new, *(key for key in old if key not in new)]
     return [
-        f"{key} was {old.get(key, 'not set')}, now {new.get(key, 'not set')}"
+        "the input has changed"
+        if key == "input"
+        else f"{key} was {old.get(key, 'not set')}, now {new.get(key, 'not set')}"
         for key in keys
         if old.get(key) != new.get(key)
     ]

@@ -23,11 +23,28 @@ SUBTITLES = {
     "mp4": ({"mov_text"}, "mov_text"),
     "mov": ({"mov_text"}, "mov_text"),
 }  # fmt: skip
-AUDIO = {"webm": "libopus", "mp4": "aac", "mov": "aac", "matroska": "flac"}
+AUDIO = {"webm": "libopus", "mp4": "aac", "mov": "aac", "matroska": "flac"}  # where it must
+UNCOMPRESSED = "flac"  # what samples become where a container does not hold them; nothing is lost
 
 # Facts about the old file that are not true of the new one.
 STALE = {"encoder", "duration", "major_brand", "minor_version", "compatible_brands"}
 STALE_BEGINNINGS = ("_statistics", "bps", "number_of_", "duration-", "bps-", "vendor_id", "rotate")
+
+# Encoders of text subtitles want to know the styles, even where they store none.
+PLAIN_STYLE = b"""[Script Info]
+ScriptType: v4.00+
+PlayResX: 384
+PlayResY: 288
+
+[V4+ Styles]
+Format: Name, Fontname, Fontsize, PrimaryColour, SecondaryColour, OutlineColour, BackColour, Bold, \
+Italic, Underline, StrikeOut, ScaleX, ScaleY, Spacing, Angle, BorderStyle, Outline, Shadow, \
+Alignment, MarginL, MarginR, MarginV, Encoding
+Style: Default,Arial,16,&Hffffff,&Hffffff,&H0,&H0,0,0,0,0,100,100,0,0,1,1,0,2,10,10,10,1
+
+[Events]
+Format: Layer, Start, End, Style, Name, MarginL, MarginR, MarginV, Effect, Text
+"""
 
 Said = Callable[[str], None]
 if TYPE_CHECKING:
@@ -71,6 +88,8 @@ def carry_over(
                 if stream is not _first_video(old):
                     said(f"stream {stream.index}, a second video, is not carried over")
                 continue
+            case "data" if old.chapters() and old.format.name.startswith("mov"):
+                continue  # the track that holds the chapters, which are carried over
             case _:
                 said(f"stream {stream.index} ({stream.type}) is not carried over")
                 continue
@@ -185,14 +204,19 @@ def _audio(stream: Stream, target: OutputContainer, said: Said) -> CopiedStream 
     if stream.codec_context is None:
         said(f"{_name(stream)} is of an unknown kind and is not carried over")
         return None
-    try:
-        copy = target.add_stream_from_template(stream)
-        _described(copy, stream)
-        return Copied(copy)
-    except (ValueError, av.FFmpegError):
-        pass  # the container does not take it
-    assert isinstance(stream, AudioStream)
+    samples = stream.codec_context.name.startswith("pcm_")
     codec = AUDIO[target.format.name]
+    if samples and target.format.name == "mp4":
+        codec = UNCOMPRESSED
+    else:
+        try:
+            copy = target.add_stream_from_template(stream)
+        except (ValueError, av.FFmpegError):
+            pass  # the container does not take it
+        else:
+            _described(copy, stream)
+            return Copied(copy)
+    assert isinstance(stream, AudioStream)
     rate = 48000 if codec == "libopus" else stream.rate
     made = target.add_stream(codec, rate=rate)
     assert isinstance(made, AudioStream)
@@ -216,6 +240,7 @@ def _subtitle(stream: Stream, target: OutputContainer, said: Said) -> CopiedStre
     if codec in TEXT_SUBTITLES:
         made = target.add_stream(form)
         assert isinstance(made, SubtitleStream)
+        made.codec_context.subtitle_header = PLAIN_STYLE
         _described(made, stream)
         said(f"{_name(stream)} is converted to {form}")
         return ConvertedSubtitle(made)

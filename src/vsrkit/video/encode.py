@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import av
+import torch
 import torch.nn.functional as F
 from av.codec.context import CodecContext
 from av.video.codeccontext import VideoCodecContext
@@ -158,6 +159,10 @@ def open_encoder(encoding: Encoding) -> VideoCodecContext:
     context = CodecContext.create(encoding.codec, "w")
     assert isinstance(context, VideoCodecContext)
     set_up(context, encoding)
+    known = context.supported_options
+    names = {option.name for option in (*known.generic, *known.private)}
+    if unknown := [key for key, _ in encoding.options if key not in names]:
+        raise VideoError(f"{encoding.codec} has no option {unknown[0]!r}")
     try:
         context.open()
     except (av.FFmpegError, ValueError) as error:
@@ -180,6 +185,10 @@ def set_up(context: VideoCodecContext, encoding: Encoding) -> None:
     layout = layout_of(encoding.pix_fmt)
     if layout and layout.halvings == (1, 1):
         options["chroma_sample_location"] = encoding.colour.siting
+    if encoding.codec == "libx264" and torch.backends.cpu.get_cpu_capability() == "AVX512":
+        # Its AVX-512 code for mbtree reads memory that nobody wrote: other bytes in each run.
+        given = options.get("x264-params")
+        options["x264-params"] = f"{given}:asm=avx2" if given else "asm=avx2"
     context.options = options
     tag(context, encoding.colour)
 
