@@ -132,6 +132,11 @@ def test_the_budget_decides_the_steps_once(video, tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["plan.json"]  # nothing left of the timing
 
 
+def test_a_line_cut_short_is_not_read(tmp_path):
+    (tmp_path / "log.jsonl").write_text('{"step": 1, "loss": 2.0}\n{"step": 1, "loss": 3.0}\n{"st')
+    assert read_log(tmp_path, "loss") == [(1, 3.0)]
+
+
 def test_steps_fill_the_budget():
     timed = {"a": (0.5, 2.0), "b": (1.5, 4.0)}
     steps = steps_within(1000, timed, seeds=2)
@@ -148,6 +153,8 @@ def test_times_and_names():
             seconds_of(wrong)
     with pytest.raises(VsrkitError, match="no variant called 'w/o all'"):
         chosen_variants(Settings(data="x", variants=("w/o all",)))
+    with pytest.raises(VsrkitError, match="crop was 20"):
+        Settings(data="x", crop=20)
     assert settings_from(data=None, budget="1m").data.endswith("city.mp4")
 
 

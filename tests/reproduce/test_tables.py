@@ -8,11 +8,12 @@ from tests.data.trees import write_reds, write_vid4, write_vimeo
 from typer.testing import CliRunner
 
 from vsrkit.cli import app
-from vsrkit.errors import DataError, VsrkitError
+from vsrkit.errors import DataError, VsrkitError, WeightsError
 from vsrkit.evaluate.protocol import PROTOCOLS
-from vsrkit.models import MODELS, build_model, save_model, weights_at_hand
+from vsrkit.models import MODELS, save_model, weights_at_hand
 from vsrkit.models.fetch import SOURCES
 from vsrkit.models.rrn import RRN, RRNConfig
+from vsrkit.models.vsrt import VSRT, VSRTConfig
 from vsrkit.reproduce import measure
 from vsrkit.reproduce.measure import Measured, reproduce_table
 from vsrkit.reproduce.tables import MODEL_OF, RECIPES, rows_of
@@ -56,8 +57,9 @@ def test_hints_name_commands_that_exist():
 
 
 def test_rows_are_chosen_by_model_method_or_file(tmp_path):
-    file = tmp_path / "mine.safetensors"
-    save_model(file, build_model("bicubic"))
+    file, other = tmp_path / "mine.safetensors", tmp_path / "other.safetensors"
+    save_model(file, VSRT(VSRTConfig(channels=4, depth=1, tower_blocks=1, reconstruct_blocks=1)))
+    save_model(other, RRN(RRNConfig(blocks=1, channels=8)))
     rules = PROTOCOLS["vid4"]
     assert [r.title for r in rows_of("vid4", rules, ["edvr-l-vimeo90k", "rcan"])] == [
         "EDVR-L",
@@ -65,6 +67,8 @@ def test_rows_are_chosen_by_model_method_or_file(tmp_path):
     ]
     (row,) = rows_of("vid4", rules, [f"VSR-Transformer={file}"])
     assert (row.model, row.source) == ("vsrt-vimeo", str(file))
+    with pytest.raises(WeightsError, match="a model of RRNConfig, vsrt-vimeo wants VSRTConfig"):
+        rows_of("vid4", rules, [f"vsrt-vimeo={other}"])
     (outside,) = rows_of("vid4", rules, ["rrn-5l"])
     assert (outside.published, outside.model) == (None, "rrn-5l")
     with pytest.raises(VsrkitError, match="no row or model called 'nonsense'; this table"):

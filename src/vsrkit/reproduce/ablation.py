@@ -22,8 +22,7 @@ from safetensors.torch import save_file
 from vsrkit.data.clips import OnProgress
 from vsrkit.errors import VsrkitError
 from vsrkit.models import load_model, save_model, weights_at_hand
-from vsrkit.models.vsrt import VSRT, VSRTConfig
-from vsrkit.models.vsrt_small import VSRTSmall
+from vsrkit.models.vsrt import VSRTConfig
 from vsrkit.reproduce.ablation_settings import Settings
 from vsrkit.reproduce.variants import Variant, variants_of
 from vsrkit.train.checkpoint import write_json
@@ -61,15 +60,18 @@ def run_ablation(
                 continue
             log.info("%s, seed %d: %d steps", variant.name, seed, plan.steps)
             config = config_of(variant, settings, folder, place, steps=plan.steps, seed=seed)
-            resume = (place / "state.safetensors").exists()
-            try:
-                train(config, resume=resume, on_progress=on_progress)
-            except StoppedError as error:
-                raise StoppedError(
-                    f"{variant.name}, seed {seed}: {str(error).split(';')[0]}; "
-                    "the same command again goes on there"
-                ) from error
+            _train(config, f"{variant.name}, seed {seed}", on_progress)
     return plan
+
+
+def _train(config: TrainConfig, what: str, on_progress: OnProgress | None) -> None:
+    resume = Path(config.run_dir, "state.safetensors").exists()
+    try:
+        train(config, resume=resume, on_progress=on_progress)
+    except StoppedError as error:
+        raise StoppedError(
+            f"{what}: {str(error).split(';')[0]}; the same command again goes on there"
+        ) from error
 
 
 def chosen_variants(settings: Settings) -> list[Variant]:
@@ -96,7 +98,9 @@ def read_log(place: Path, name: str) -> list[tuple[int, float]]:
     path = place / "log.jsonl"
     if not path.is_file():
         return []
-    lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    text = path.read_text(encoding="utf-8")
+    # A line without its end was being written when the run was killed.
+    lines = [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
     return sorted({line["step"]: line[name] for line in lines if name in line}.items())
 
 
@@ -169,7 +173,7 @@ def time_variant(
         config = config_of(variant, settings, folder, place, steps=TIMED_STEPS, seed=0)
         config = replace(config, validate_every=TIMED_STEPS, save_every=TIMED_STEPS)
         begin = time.perf_counter()
-        train(config, on_progress=on_progress)
+        _train(config, f"timing of {variant.name}", on_progress)
         whole = time.perf_counter() - begin
         steps = [seconds for _, seconds in read_log(place, "seconds")]
     step = sorted(steps[1:])[len(steps[1:]) // 2]
@@ -183,10 +187,8 @@ def config_of(
     start = place.parent / f"start-{seed}.safetensors"
     if not start.exists():
         torch.manual_seed(seed)
-        config = variant.config
-        model = VSRT(config) if isinstance(config, VSRTConfig) else VSRTSmall(config)
         start.parent.mkdir(parents=True, exist_ok=True)
-        save_model(start, model)
+        save_model(start, variant.build())
     warm = list(settings.warm_start)
     if (flow := folder / "flow.safetensors").exists() and uses_spynet(variant):
         warm.append(f"flow={flow}")

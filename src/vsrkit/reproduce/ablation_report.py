@@ -9,7 +9,6 @@ from statistics import median
 from typing import Any
 
 from vsrkit.evaluate.published import load_published
-from vsrkit.models import load_model
 from vsrkit.plot import COLOURS, Panel, Series, write_plot
 from vsrkit.reproduce.ablation import Plan, chosen_variants, read_log, run_dir
 from vsrkit.reproduce.variants import Variant
@@ -44,7 +43,7 @@ def ablation_rows(plan: Plan, folder: Path) -> list[AblationRow]:
         rows.append(
             AblationRow(
                 variant=variant.name,
-                parameters=_parameters(run_dir(folder, variant, 0)),
+                parameters=sum(p.numel() for p in variant.build().parameters()),
                 seeds=len(own),
                 steps=plan.steps,
                 psnr_y=_mean(own),
@@ -70,10 +69,6 @@ def _last_scores(plan: Plan, variant: Variant, folder: Path) -> list[float]:
 def _published() -> dict[str, float]:
     rows = [row for row in load_published() if row.table == "REDS4 ablation"]
     return {row.method: float(row.average[0]) for row in rows}
-
-
-def _parameters(place: Path) -> int:
-    return sum(p.numel() for p in load_model(place / "last.safetensors").parameters())
 
 
 def _usual_seconds(place: Path) -> float:

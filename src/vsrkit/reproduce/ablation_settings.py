@@ -9,11 +9,12 @@ from typing import Any
 
 from vsrkit.errors import VsrkitError
 from vsrkit.precision import PrecisionName
-from vsrkit.reproduce.variants import Family
+from vsrkit.reproduce.variants import SMALL_VSRT, Family
 from vsrkit.train.config import from_dict
 
 log = logging.getLogger("vsrkit")
 
+PATCH = SMALL_VSRT.patch
 SECONDS = {"s": 1, "m": 60, "h": 3600}
 
 
@@ -35,6 +36,12 @@ class Settings:
     precision: PrecisionName = "float32"  # `auto` could choose differently for each variant
     device: str = "cpu"
     workers: int = 1
+
+    def __post_init__(self) -> None:
+        if self.model == "vsrt" and self.crop % PATCH:
+            raise VsrkitError(
+                f"vsrt attends to patches of {PATCH}: crop was {self.crop}, no multiple"
+            )
 
 
 def settings_from(*, data: Path | None, budget: str, **values: Any) -> Settings:

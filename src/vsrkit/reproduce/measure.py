@@ -62,7 +62,7 @@ def reproduce_table(
     device and version are those it was measured with.
     """
     rules, frame_set = choose(data, table, protocol, ())
-    check = check_set(data, quick=True)
+    check = check_set(data, quick=True, on_progress=on_progress)
     rows = rows_of(table, rules, only)
     print_of_data = fingerprint(frame_set)
     measured = []

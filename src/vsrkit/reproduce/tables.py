@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from vsrkit.data.layouts import SetName
-from vsrkit.errors import VsrkitError
+from vsrkit.errors import VsrkitError, WeightsError
 from vsrkit.evaluate.protocol import Protocol
 from vsrkit.evaluate.published import Published, published_for
-from vsrkit.models import MODELS, weights_at_hand
+from vsrkit.models import MODELS, load_model, weights_at_hand
 from vsrkit.models.fetch import SOURCES
 
 TableName: TypeAlias = Literal["reds4", "vid4", "vimeo90k-t"]
@@ -115,11 +115,25 @@ def _chosen(rows: Sequence[Row], word: str) -> list[Row]:
     if not found:
         known = ", ".join(dict.fromkeys(str(r.model) for r in rows if r.model))
         raise VsrkitError(f"no row or model called {name!r}; this table has {known}")
-    return [
+    chosen = [
         Row(published=r.published, model=r.model, file=path, remark=r.remark)
         for r in found
         if r.model or not path
     ]
+    for row in chosen:
+        _check_kind(row)
+    return chosen
+
+
+def _check_kind(row: Row) -> None:
+    """A file must be of the model that it is given for, or its numbers stand in the wrong row."""
+    if row.file is None or row.model is None:
+        return
+    found: Any = load_model(row.file).config
+    wanted = MODELS[row.model].config
+    if type(found) is not type(wanted):
+        kinds = type(found).__name__, type(wanted).__name__
+        raise WeightsError(f"{row.file} is a model of {kinds[0]}, {row.model} wants {kinds[1]}")
 
 
 def _method(row: Row) -> str:

@@ -3,8 +3,10 @@
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
-from vsrkit.models.vsrt import VSRTConfig
-from vsrkit.models.vsrt_small import SMALL, SmallConfig
+from torch import nn
+
+from vsrkit.models.vsrt import VSRT, VSRTConfig
+from vsrkit.models.vsrt_small import SMALL, SmallConfig, VSRTSmall
 
 Family: TypeAlias = Literal["vsrt", "vsrt-s"]
 
@@ -17,6 +19,12 @@ class Variant:
     config: VSRTConfig | SmallConfig
     frames: int  # of a training clip
     published: str = ""
+
+    def build(self) -> nn.Module:
+        """The model with fresh weights."""
+        if isinstance(self.config, VSRTConfig):
+            return VSRT(self.config)
+        return VSRTSmall(self.config)
 
     @property
     def slug(self) -> str:
