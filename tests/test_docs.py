@@ -30,6 +30,7 @@ TINY_RUN = (
     "--set model=tiny.safetensors --set steps=2 --set batch_size=1 --set frames=2 --set crop=16 "
     "--set workers=0 --set precision=float32 --set validation_frames=5"
 )
+TINY_ABLATION = "--steps 1 --seeds 1 --variant '1 frame' --crop 16 --batch-size 1 --workers 0"
 # What is added to a command so that it takes moments; the command is written as in the page.
 SHORTER = {
     "vsrkit train recipes/vsrt_s.py --set data=my-videos": TINY_RUN,
@@ -43,6 +44,13 @@ SHORTER = {
         "--set steps=180 --set warmup_steps=40 --set ema_decay=0.99 --set "
         "validation=car05_001,hitachi_isee5_001,nyvtg_006,tpvtg_003,set8_motorbike"
     ): f"{TINY_RUN} --set model=vsrt-s --set validation=one --set validation_overlaps=true",
+    "vsrkit theory gradient --n 8:20 --k 2:6 -o theory": "--n 6,7 --k 2",
+    "vsrkit theory learn -o theory": "--n 6 --k 2 --seeds 1 --steps 10 --draws 20",
+    "vsrkit reproduce vid4 --data Vid4": "-m bicubic",
+    "vsrkit reproduce ablation --budget 30m --data my-videos -o ablation": TINY_ABLATION,
+    (
+        "vsrkit reproduce ablation --budget 2h --data my-videos -m vsrt-s --seeds 2 -o ablation-s"
+    ): TINY_ABLATION,
 }
 # What is run in place of a command: with a model of the same kind, but smaller.
 INSTEAD = {
