@@ -44,6 +44,9 @@ SHORTER = {
         "--set steps=180 --set warmup_steps=40 --set ema_decay=0.99 --set "
         "validation=car05_001,hitachi_isee5_001,nyvtg_006,tpvtg_003,set8_motorbike"
     ): f"{TINY_RUN} --set model=vsrt-s --set validation=one --set validation_overlaps=true",
+    "vsrkit doctor": "--no-self-test",  # tests/test_doctor.py runs it
+    "vsrkit upscale -i my-videos -o my-large-videos": "-m bicubic",
+    "vsrkit upscale -i frames -o large --frame-rate 24": "-m bicubic",
     "vsrkit theory gradient --n 8:20 --k 2:6 -o theory": "--n 6,7 --k 2",
     "vsrkit theory learn -o theory": "--n 6 --k 2 --seeds 1 --steps 10 --draws 20",
     "vsrkit reproduce vid4 --data Vid4": "-m bicubic",
@@ -101,7 +104,7 @@ def inputs(tmp_path_factory) -> Path:
     """A folder with everything that the pages name."""
     folder = tmp_path_factory.mktemp("inputs")
     small = moving_picture(7, 64)
-    write_clip(folder / "in.mp4", frames=4, width=32, height=32)
+    write_clip(folder / "in.mp4", frames=4, width=24, height=24)
     for name, frames, side in (
         ("my-videos/one.mp4", 9, 96),
         ("CLIPS/one.mp4", 9, 96),
@@ -174,6 +177,16 @@ def run_python(text, where, monkeypatch):
 def test_the_tables_name_only_commands_that_the_pages_have():
     written = {text for page in PAGES for _, kind, text in steps(page) if kind == "command"}
     assert {*SHORTER, *INSTEAD, *ENDS_WITH, *NOT_RUN} - written == set()
+
+
+def test_every_page_is_in_the_navigation_and_every_link_leads_somewhere():
+    """What `make docs` would refuse, without the generator."""
+    listed = re.findall(r"^ +- .*: (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    assert sorted(listed) == sorted(p.relative_to(ROOT / "docs").as_posix() for p in PAGES[1:])
+    for page in PAGES:
+        for link in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
+            if not link.startswith("http"):
+                assert (page.parent / link).exists(), f"{page.name} links to {link}"
 
 
 def test_commands_are_written_so_that_they_are_found():
