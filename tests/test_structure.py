@@ -11,9 +11,18 @@ SOURCE = Path(vsrkit.__file__).parent
 MAY_IMPORT = {
     "cli": {
         *("demo", "inspect", "theory", "reproduce", "train", "evaluate", "data"),
-        *("job", "upscale", "windows", "tiles", "models", "video"),
+        *("doctor", "plan", "job", "upscale", "windows", "tiles", "models", "video"),
     },
-    "job": {"upscale", "windows", "tiles", "models", "video"},
+    "doctor": {"selftest", "models"},
+    "selftest": {"job", "shots", "evaluate", "data", "video"},
+    "plan": {"faults", "sampling", "job", "upscale", "windows", "tiles", "models", "video"},
+    # job/batch.py offers previews and reports, which stand on the rest of job.
+    "job": {"preview", "report", "shots", "upscale", "windows", "tiles", "models", "video"},
+    "preview": {"job", "upscale", "windows", "models", "video"},
+    "report": {"shots", "evaluate", "video"},
+    "faults": {"sampling", "video"},
+    "sampling": {"video"},
+    "shots": set(),
     "demo": {"evaluate", "data", "upscale", "windows", "tiles", "models", "video"},
     "inspect": {"evaluate", "data", "upscale", "windows", "tiles", "models", "video"},
     "reproduce": {"train", "evaluate", "data", "upscale", "models", "plot"},
