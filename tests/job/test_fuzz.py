@@ -1,0 +1,182 @@
+"""Damaged and absurd inputs: a whole output or one clear line, never a trace or half a file."""
+
+import random
+import subprocess
+import sys
+
+import av
+import pytest
+import torch
+from tests.clips import write_clip, write_rich_clip
+
+from vsrkit import cli
+from vsrkit.video.images import write_image
+from vsrkit.video.read import open_source
+
+TRUNCATED, FLIPPED, SWAPPED = 80, 200, 30
+
+
+@pytest.fixture(scope="module")
+def originals(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("originals")
+    tiny = {"frames": 4, "width": 16, "height": 16, "smooth": False}
+    return [
+        write_rich_clip(folder / "rich.mkv", frames=4),
+        write_rich_clip(folder / "rich.mp4", frames=4, subtitle="mov_text", attachment=False),
+        write_clip(folder / "a.avi", codec="mpeg4", **tiny),
+        write_clip(folder / "a.mpg", codec="mpeg2video", **tiny),
+        write_clip(folder / "a.webm", codec="libvpx-vp9", options={"lossless": "1"}, **tiny),
+        write_clip(folder / "a.y4m", codec="rawvideo", **tiny),
+        write_clip(folder / "a.mov", codec="prores_ks", pix_fmt="yuv422p10le", **tiny),
+        write_clip(folder / "b.mkv", codec="ffv1", **tiny),
+    ]
+
+
+def run(monkeypatch, capsys, source, target, *options):
+    """The command in this process; its exit code and what it wrote to standard error."""
+    words = ["vsrkit", "upscale", "-i", str(source), "-o", str(target), "-m", "bicubic", *options]
+    monkeypatch.setattr(sys, "argv", words)
+    code = 0
+    try:
+        cli.main()
+    except SystemExit as stop:
+        code = stop.code or 0
+    return code, capsys.readouterr().err
+
+
+def check(code, said, target):
+    """What must hold whatever the input was."""
+    assert "Traceback" not in said
+    assert "unexpected" not in said, said
+    if code == 0:
+        assert len(list(open_source(target).pictures())) > 0
+        return
+    assert code == 1
+    lines = [line for line in said.splitlines() if line.startswith("vsrkit: ")]
+    assert len(lines) == 1, said
+    assert not target.exists()
+
+
+def damaged(data, random_):
+    """A copy with a few bytes changed, anywhere or in the header."""
+    content = bytearray(data)
+    reach = len(content) if random_.random() < 0.7 else min(300, len(content))
+    for _ in range(random_.choice((1, 3, 20, 200))):
+        content[random_.randrange(reach)] ^= 1 << random_.randrange(8)
+    return bytes(content)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_flipped_and_cut_files(originals, tmp_path, monkeypatch, capsys, seed):
+    random_ = random.Random(seed)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    for number in range((TRUNCATED + FLIPPED + SWAPPED) // 10):
+        original = random_.choice(originals)
+        data = original.read_bytes()
+        suffix = original.suffix
+        if number < TRUNCATED // 10:
+            data = data[: random_.randrange(len(data))]
+        elif number < (TRUNCATED + FLIPPED) // 10:
+            data = damaged(data, random_)
+        else:
+            suffix = random_.choice((".mp4", ".mkv", ".avi", ".webm", ".y4m", ".ts"))
+        source = tmp_path / f"in{number}{suffix}"
+        source.write_bytes(data)
+        target = tmp_path / f"out{number}{random_.choice(('.mkv', '.mp4'))}"
+        check(*run(monkeypatch, capsys, source, target), target)
+
+
+def _nothing(path):
+    pass
+
+
+def _wide(path):
+    path.write_bytes(b"YUV4MPEG2 W16384 H16384 F25:1 Ip A1:1 C420jpeg\nFRAME\n" + bytes(1000))
+
+
+def _too_wide(path):
+    path.write_bytes(b"YUV4MPEG2 W99999999 H99999999 F25:1 Ip A1:1 C420jpeg\nFRAME\n" + bytes(1000))
+
+
+def _only_sound(path):
+    with av.open(str(path), "w", format="matroska") as file:
+        stream = file.add_stream("pcm_s16le", rate=8000)
+        file.start_encoding()
+        packet = av.Packet(bytes(1600))
+        packet.stream, packet.pts, packet.dts, packet.time_base = stream, 0, 0, stream.time_base
+        file.mux(packet)
+
+
+@pytest.mark.parametrize(
+    ("name", "make", "fails"),
+    [
+        ("missing.mp4", _nothing, True),
+        ("folder.mp4", lambda p: p.mkdir(), True),
+        ("empty.mp4", lambda p: p.write_bytes(b""), True),
+        ("text.mp4", lambda p: p.write_text("this is no video\n" * 50), True),
+        ("zeros.mkv", lambda p: p.write_bytes(bytes(10_000)), True),
+        ("noise.avi", lambda p: p.write_bytes(random.Random(0).randbytes(20_000)), True),
+        ("sound.mkv", _only_sound, True),
+        ("wide.y4m", _wide, True),
+        ("huge.y4m", _too_wide, True),
+        ("one.y4m", lambda p: write_clip(p, codec="rawvideo", frames=1, width=1, height=1), False),
+        ("bad.png", lambda p: p.write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(50)), True),
+        ("one.png", lambda p: write_image(p, torch.rand(3, 5, 7)), False),
+        ("no such folder/%04d.png", _nothing, True),
+    ],
+)
+def test_absurd_inputs(tmp_path, monkeypatch, capsys, name, make, fails):
+    make(tmp_path / name)
+    target = tmp_path / "out.mkv"
+    code, said = run(monkeypatch, capsys, tmp_path / name, target)
+    check(code, said, target)
+    assert (code != 0) == fails, said
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        ("file/out.mkv", "cannot write"),
+        ("/proc/out.mkv", "cannot write"),
+        ("out.xyz", "cannot write .xyz"),
+        ("in.mkv", "same file"),
+    ],
+)
+def test_unwritable_targets(tmp_path, monkeypatch, capsys, target, message):
+    source = write_clip(tmp_path / "in.mkv", frames=2)
+    (tmp_path / "file").write_text("a file and no folder")
+    code, said = run(monkeypatch, capsys, source, tmp_path / target, "-y")
+    assert code == 1
+    assert said.count("\n") == 1
+    assert message in said
+
+
+FULL = """
+import errno, os, sys
+from vsrkit.video import packets
+room = int(sys.argv.pop(1))
+plain = os.fsync
+def fsync(descriptor):
+    global room
+    room -= os.fstat(descriptor).st_size
+    if room < 0:
+        raise OSError(errno.ENOSPC, "No space left on device")
+    plain(descriptor)
+os.fsync = fsync
+from vsrkit.cli import main
+main()
+"""
+
+
+@pytest.mark.parametrize("room", [10, 20_000])
+def test_a_full_disk(tmp_path, room):
+    """At the manifest, and at the whole file: one line, nothing under the output's name."""
+    source = write_clip(tmp_path / "in.mkv", frames=60, smooth=False)
+    words = ["upscale", "-i", str(source), "-o", str(tmp_path / "out.mkv"), "-m", "bicubic"]
+    out = subprocess.run(
+        [sys.executable, "-c", FULL, str(room), *words], capture_output=True, text=True
+    )
+    assert out.returncode == 1
+    assert "No space left" in out.stderr
+    assert out.stderr.count("\n") == 1
+    assert not (tmp_path / "out.mkv").exists()

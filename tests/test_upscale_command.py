@@ -1,0 +1,133 @@
+"""`vsrkit upscale` as people call it."""
+
+import json
+import subprocess
+import sys
+from fractions import Fraction
+
+import pytest
+import torch
+import typer
+from tests.clips import write_clip
+from typer.testing import CliRunner
+
+from vsrkit.cli import app
+from vsrkit.cli.upscale import key_values, rate, seconds
+from vsrkit.errors import VideoError
+from vsrkit.job.pipe import RawVideo
+from vsrkit.video.read import open_source
+
+
+def run(*words):
+    return CliRunner().invoke(app, ["upscale", *map(str, words)])
+
+
+def test_a_video(tmp_path):
+    source = write_clip(tmp_path / "in.mkv")
+    out = run("-i", source, "-o", tmp_path / "out.mp4", "-m", "bicubic", "--crf", 20)
+    assert out.exit_code == 0
+    assert "6 frames of 128x96" in out.stdout
+    assert open_source(tmp_path / "out.mp4").info.codec == "h264"
+
+
+def test_progress_for_programs(tmp_path):
+    source = write_clip(tmp_path / "in.mkv")
+    out = run("-i", source, "-o", tmp_path / "out.mkv", "-m", "bicubic", "--json-progress")
+    lines = [json.loads(line) for line in out.stdout.splitlines()]
+    assert {line["stage"] for line in lines} == {"scan", "upscale", "write"}
+    last = [line for line in lines if line["stage"] == "upscale"][-1]
+    assert (last["done"], last["total"], last["shot"], last["shots"]) == (6, 6, 1, 1)
+
+
+def test_a_folder_goes_on_after_a_bad_file(tmp_path):
+    folder = tmp_path / "in"
+    folder.mkdir()
+    write_clip(folder / "a.mkv", frames=2)
+    (folder / "b.mp4").write_text("no video")
+    write_clip(folder / "c.avi", codec="mpeg4", frames=2)
+    out = run("-i", folder, "-o", tmp_path / "out", "-m", "bicubic")
+    assert out.exit_code == 1
+    assert "2 of 3 videos done" in out.stdout
+    assert "b.mp4: failed" in out.stdout
+    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["a.mkv", "c.mkv"]
+
+
+def test_preview_and_report(tmp_path):
+    source = write_clip(tmp_path / "in.mkv", width=48, height=32)
+    out = run("-i", source, "-o", tmp_path / "looks", "-m", "bicubic", "--preview", 2)
+    assert out.exit_code == 0
+    assert len(list((tmp_path / "looks").glob("*.png"))) == 2
+    page = tmp_path / "report.html"
+    out = run("-i", source, "-o", tmp_path / "out.mkv", "-m", "bicubic", "--report", page)
+    assert out.exit_code == 0
+    assert "<html" in page.read_text()
+
+
+PIPED = [sys.executable, "-m", "vsrkit", "upscale", "-m", "bicubic", "-i", "-", "-o", "-"]
+
+
+def test_pipes(tmp_path):
+    """y4m in, y4m out: the frames of the file way, bit by bit."""
+    source = write_clip(tmp_path / "in.y4m", codec="rawvideo")
+    out = subprocess.run(PIPED, input=source.read_bytes(), capture_output=True, check=True)
+    assert out.stdout.startswith(b"YUV4MPEG2 W128 H96 F25:1")
+    assert run("-i", source, "-o", tmp_path / "out.y4m", "-m", "bicubic").exit_code == 0
+    assert (tmp_path / "out.y4m").read_bytes() == out.stdout
+    (tmp_path / "piped.y4m").write_bytes(out.stdout)
+    assert len(list(open_source(tmp_path / "piped.y4m").frames())) == 6
+
+
+def test_rawvideo_on_a_pipe_becomes_a_file(tmp_path):
+    raw = bytes(torch.randint(0, 256, (3 * 16 * 16 * 3 // 2,), dtype=torch.uint8).tolist())
+    words = [*PIPED[:-1], str(tmp_path / "out.mkv"), "--raw", "16x16,yuv420p,30"]
+    subprocess.run(words, input=raw, capture_output=True, check=True)
+    info = open_source(tmp_path / "out.mkv").info
+    assert (info.width, info.height, info.frame_rate) == (64, 64, 30)
+    with pytest.raises(VideoError, match="does not describe rawvideo"):
+        RawVideo.parse("16by16")
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("90", 90), ("1:30", 90), ("0:01:30.5", Fraction(181, 2))]
+)
+def test_times(text, value):
+    assert seconds(text) == value
+
+
+@pytest.mark.parametrize("text", ["", "soon", "1:2:3:4", "-3"])
+def test_wrong_times(text):
+    with pytest.raises(typer.BadParameter):
+        seconds(text)
+
+
+def test_rates_and_options():
+    assert rate("24000/1001") == Fraction(24000, 1001)
+    assert key_values(["preset=slow", "x264-params=a=1:b=2"]) == {
+        "preset": "slow",
+        "x264-params": "a=1:b=2",
+    }
+    with pytest.raises(typer.BadParameter):
+        key_values(["preset"])
+    with pytest.raises(typer.BadParameter):
+        rate("0")
+
+
+def test_ctrl_c_exits_130_and_goes_on(tmp_path):
+    """A real process, a real signal."""
+    source = write_clip(tmp_path / "in.mkv", frames=130, width=16, height=16)
+    words = [
+        *(sys.executable, "-m", "vsrkit", "upscale", "-i", str(source)),
+        *("-o", str(tmp_path / "out.mkv"), "-m", "bicubic", "--json-progress", "--tile", "0"),
+    ]
+    child = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    for line in child.stdout:
+        if json.loads(line)["stage"] == "upscale":
+            child.send_signal(2)
+            break
+    _, said = child.communicate()
+    assert child.returncode == 130, said
+    assert "the same command goes on" in said
+    assert not (tmp_path / "out.mkv").exists()
+    again = subprocess.run(words, capture_output=True, text=True)
+    assert again.returncode == 0
+    assert "of them earlier" in again.stderr
