@@ -24,7 +24,7 @@ MAY_IMPORT = {
     "sampling": {"video"},
     "shots": set(),
     "demo": {"evaluate", "data", "upscale", "windows", "tiles", "models", "video"},
-    "inspect": {"evaluate", "data", "upscale", "windows", "tiles", "models", "video"},
+    "inspect": {"evaluate", "data", "shots", "upscale", "windows", "tiles", "models", "video"},
     "reproduce": {"train", "evaluate", "data", "upscale", "models", "plot"},
     "theory": {"plot"},
     "plot": set(),
