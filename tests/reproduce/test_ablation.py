@@ -139,9 +139,10 @@ def test_a_line_cut_short_is_not_read(tmp_path):
 
 def test_steps_fill_the_budget():
     timed = {"a": (0.5, 2.0), "b": (1.5, 4.0)}
-    steps = steps_within(1000, timed, seeds=2)
-    used = 2 * (steps * 2.0 + (ablation.VALIDATIONS + 1) * 6.0)
-    assert 1000 - 4 <= used <= 1000
+    steps, validations = steps_within(1000, timed, seeds=2)
+    assert validations == 8
+    assert 1000 - 4 <= 2 * (steps * 2.0 + 9 * 6.0) <= 1000
+    assert steps_within(100, timed, seeds=1) == (41, 2)  # fewer validations where they cost much
     with pytest.raises(VsrkitError, match="larger --budget"):
         steps_within(20, timed, seeds=1)
 
@@ -153,6 +154,8 @@ def test_times_and_names():
             seconds_of(wrong)
     with pytest.raises(VsrkitError, match="no variant called 'w/o all'"):
         chosen_variants(Settings(data="x", variants=("w/o all",)))
+    with pytest.raises(VsrkitError, match="between 0 and 1"):
+        Settings(data="x", held_out=1.0)
     with pytest.raises(VsrkitError, match="crop was 20"):
         Settings(data="x", crop=20)
     assert settings_from(data=None, budget="1m").data.endswith("city.mp4")

@@ -79,6 +79,7 @@ def ablation(
     crop: Annotated[int, typer.Option(min=16, help="Side of an LR crop.")] = 32,
     learning_rate: Annotated[float, typer.Option(help="The highest.")] = 1e-3,
     degradation: Annotated[str, typer.Option(help="How LR frames are made.")] = "bi",
+    held_out: Annotated[float, typer.Option(help="Share of the clips to score on.")] = 0.2,
     warm_start: Annotated[
         list[str] | None,
         typer.Option("--warm-start", help="FILE or flow=FILE, for all variants; repeatable."),
@@ -105,6 +106,7 @@ def ablation(
             crop=crop,
             learning_rate=learning_rate,
             degradation=degradation,
+            held_out=held_out,
             warm_start=warm_start or [],
             precision=precision,
             device=device,

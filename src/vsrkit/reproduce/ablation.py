@@ -11,7 +11,7 @@ import json
 import logging
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -32,8 +32,10 @@ from vsrkit.train.processes import StoppedError
 
 log = logging.getLogger("vsrkit")
 
+LEAST_STEPS = 8
 TIMED_STEPS = 4  # of each variant, the first not counted
-VALIDATIONS = 8  # of each run
+VALIDATIONS = (8, 4, 2, 1)  # of each run: the most that take no more than this share of the time
+VALIDATION_SHARE = 0.25
 FLOW_SOURCE = "basicvsr-reds4"
 
 
@@ -43,6 +45,7 @@ class Plan:
 
     settings: Settings
     steps: int
+    validations: int  # of each run
     seconds_per_step: dict[str, float]
 
 
@@ -59,7 +62,15 @@ def run_ablation(
             if is_finished(place, plan.steps):
                 continue
             log.info("%s, seed %d: %d steps", variant.name, seed, plan.steps)
-            config = config_of(variant, settings, folder, place, steps=plan.steps, seed=seed)
+            config = config_of(
+                variant,
+                settings,
+                folder,
+                place,
+                steps=plan.steps,
+                validations=plan.validations,
+                seed=seed,
+            )
             _train(config, f"{variant.name}, seed {seed}", on_progress)
     return plan
 
@@ -130,13 +141,15 @@ def _new_plan(
     settings: Settings, variants: Sequence[Variant], folder: Path, on_progress: OnProgress | None
 ) -> Plan:
     if settings.steps:
-        return Plan(settings=settings, steps=settings.steps, seconds_per_step={})
+        return Plan(
+            settings=settings, steps=settings.steps, validations=VALIDATIONS[0], seconds_per_step={}
+        )
     begin = time.perf_counter()
     timed = {v.name: time_variant(v, settings, folder, on_progress) for v in variants}
     left = settings.budget_seconds - (time.perf_counter() - begin)
     seconds = {name: round(step, 4) for name, (step, _) in timed.items()}
-    steps = steps_within(left, timed, settings.seeds)
-    return Plan(settings=settings, steps=steps, seconds_per_step=seconds)
+    steps, validations = steps_within(left, timed, settings.seeds)
+    return Plan(settings=settings, steps=steps, validations=validations, seconds_per_step=seconds)
 
 
 def _read_plan(path: Path) -> Plan:
@@ -144,23 +157,27 @@ def _read_plan(path: Path) -> Plan:
     return Plan(
         settings=from_dict(Settings, content["settings"]),
         steps=content["steps"],
+        validations=content["validations"],
         seconds_per_step=content["seconds_per_step"],
     )
 
 
-def steps_within(seconds: float, timed: dict[str, tuple[float, float]], seeds: int) -> int:
-    """Steps of each run, so that all of them and their validations fit."""
+def steps_within(
+    seconds: float, timed: dict[str, tuple[float, float]], seeds: int
+) -> tuple[int, int]:
+    """Steps and validations of each run, so that all of them fit."""
     per_step = seeds * sum(step for step, _ in timed.values())
-    # One more for starting, saving and the last validation.
-    validations = seeds * (VALIDATIONS + 1) * sum(extra for _, extra in timed.values())
-    steps = int((seconds - validations) / per_step)
-    if steps < VALIDATIONS:
-        least = validations + VALIDATIONS * per_step
+    around = seeds * sum(extra for _, extra in timed.values())  # of one validation, about
+    fitting = [v for v in VALIDATIONS if (v + 1) * around <= VALIDATION_SHARE * seconds]
+    validations = fitting[0] if fitting else VALIDATIONS[-1]
+    left = seconds - (validations + 1) * around  # one more for starting and saving
+    if left < LEAST_STEPS * per_step:
+        least = 2 * around + LEAST_STEPS * per_step
         raise VsrkitError(
             f"{max(0.0, seconds):.0f} s are left of the budget after timing, and {least:.0f} s "
             "are the least for these variants; give a larger --budget, fewer --variant or --steps"
         )
-    return steps
+    return int(left / per_step), validations
 
 
 def time_variant(
@@ -170,8 +187,9 @@ def time_variant(
     folder.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix=".timing-", dir=folder) as scratch:
         place = Path(scratch) / "run"
-        config = config_of(variant, settings, folder, place, steps=TIMED_STEPS, seed=0)
-        config = replace(config, validate_every=TIMED_STEPS, save_every=TIMED_STEPS)
+        config = config_of(
+            variant, settings, folder, place, steps=TIMED_STEPS, validations=1, seed=0
+        )
         begin = time.perf_counter()
         _train(config, f"timing of {variant.name}", on_progress)
         whole = time.perf_counter() - begin
@@ -181,7 +199,14 @@ def time_variant(
 
 
 def config_of(
-    variant: Variant, settings: Settings, folder: Path, place: Path, *, steps: int, seed: int
+    variant: Variant,
+    settings: Settings,
+    folder: Path,
+    place: Path,
+    *,
+    steps: int,
+    validations: int,
+    seed: int,
 ) -> TrainConfig:
     """The run of one variant and one seed; its fresh weights are written beside it."""
     start = place.parent / f"start-{seed}.safetensors"
@@ -197,7 +222,8 @@ def config_of(
         data=(Source(path=settings.data, degradation=settings.degradation),),
         model=str(start),
         warm_start=tuple(warm),
-        validation_share=0.2,
+        validation_share=settings.held_out,
+        validation_frames=7,
         steps=steps,
         batch_size=settings.batch_size,
         frames=variant.frames,
@@ -213,8 +239,8 @@ def config_of(
         workers=settings.workers,
         seed=seed,
         log_every=max(1, steps // 50),
-        validate_every=max(1, steps // VALIDATIONS),
-        save_every=max(1, steps // VALIDATIONS),
+        validate_every=max(1, steps // validations),
+        save_every=max(1, steps // 8),
     )
 
 

@@ -32,12 +32,15 @@ class Settings:
     crop: int = 32
     learning_rate: float = 1e-3
     degradation: str = "bi"
+    held_out: float = 0.2  # share of the clips, whole series, or of the end of a single clip
     warm_start: tuple[str, ...] = ()  # weight files, as in a recipe
     precision: PrecisionName = "float32"  # `auto` could choose differently for each variant
     device: str = "cpu"
     workers: int = 1
 
     def __post_init__(self) -> None:
+        if not 0 < self.held_out < 1:
+            raise VsrkitError(f"held_out is a share between 0 and 1, got {self.held_out}")
         if self.model == "vsrt" and self.crop % PATCH:
             raise VsrkitError(
                 f"vsrt attends to patches of {PATCH}: crop was {self.crop}, no multiple"
