@@ -110,6 +110,18 @@ def test_no_model_looks_across_a_cut(tmp_path, frame, expected):
     assert torch.equal(sample.clip[0, sample.centre], read_image(tmp_path / f"{frame}.png"))
 
 
+def test_a_shot_of_one_frame_has_no_flow_to_show(tmp_path, monkeypatch, capsys):
+    generator = torch.Generator().manual_seed(2)
+    for number in range(4):  # every frame is another scene
+        scene = torch.rand(1, 3, 5, 6, generator=generator)
+        picture = torch.nn.functional.interpolate(scene, (27, 35), mode="bicubic")[0].clamp(0, 1)
+        write_image(tmp_path / "frames" / f"{number}.png", picture)
+    code, _, _ = run(monkeypatch, capsys, tmp_path / "frames", "-o", tmp_path / "out")
+    assert code == 0
+    assert "no frame that flow could lead to" in (tmp_path / "out" / "index.html").read_text()
+    assert json.loads((tmp_path / "out" / "numbers.json").read_text())["frames"] == [2]
+
+
 def test_a_single_frame_is_enough_for_a_model_that_sees_one(tmp_path, monkeypatch, capsys):
     write_image(tmp_path / "0.png", torch.rand(3, 36, 40))
     code, _, _ = run(

@@ -65,8 +65,10 @@ def _input(seen: Inspection, name: str, source: Path, trained: bool) -> Section:
 
 
 def _flow(seen: Inspection) -> Section:
-    if not seen.motions:
+    if not seen.has_flow:
         return Section("Flow", ["This model estimates no optical flow."])
+    if not seen.motions:
+        return Section("Flow", ["The shot has no frame that flow could lead to from this one."])
     words = [
         "Optical flow says for each pixel of the chosen frame where it is in a neighbour. The hue "
         "is the direction, as in the wheel, and the stronger the colour, the further it moved; "

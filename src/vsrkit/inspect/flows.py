@@ -38,6 +38,8 @@ class Motion:
 
 def motions(model: nn.Module, sample: Sample) -> list[Motion]:
     """The flows that the chosen frame's result is made with; none if the model has no flow."""
+    if not estimates_flow(model):
+        return []
     found = []
     for frame, neighbour in _pairs(model, sample):
         pair = (sample.clip[:, frame], sample.clip[:, neighbour])
@@ -48,8 +50,8 @@ def motions(model: nn.Module, sample: Sample) -> list[Motion]:
 def flow_between(model: nn.Module, a: Tensor, b: Tensor) -> Tensor:
     """Where each pixel of `a` is in `b`, says the model: (1, 3, H, W) twice -> (1, 2, H, W)."""
     match model:
-        case VSRT(flow=network) if network is not None:
-            return network(a, b)
+        case VSRT() if model.flow is not None:
+            return model.flow(a, b)
         case VSRTSmall():
             to_prev, _ = model.flows([b, a])
             assert to_prev[1] is not None
@@ -72,25 +74,32 @@ def flow_between(model: nn.Module, a: Tensor, b: Tensor) -> Tensor:
     raise TypeError(f"{type(model).__name__} has no flow")
 
 
+def estimates_flow(model: nn.Module) -> bool:
+    """Whether a model has optical flow at all."""
+    match model:
+        case VSRT():
+            return model.flow is not None
+        case VSRTSmall():
+            return model.config.flow != "none"
+        case BasicVSR() | IconVSR() | FRVSR() | TOFlow() | RBPN() | VESPCN() | SPMC():
+            return True
+    return False
+
+
 def _pairs(model: nn.Module, sample: Sample) -> list[tuple[int, int]]:
     """Which flows matter for the chosen frame: (from, to), by their place in the clip."""
-    centre, last = sample.centre, sample.clip.shape[1] - 1
+    centre, count = sample.centre, sample.clip.shape[1]
+    others = [place for place in range(count) if place != centre]
     match model:
-        case VSRT(flow=network) if network is not None:
-            near = [centre - 1, centre + 1]
-        case VSRTSmall(config=config) if config.flow != "none":
-            near = [centre - 1, centre + 1]
-        case BasicVSR() | IconVSR():
-            near = [centre - 1, centre + 1]
         case FRVSR():
             near = [centre - 1]
         case TOFlow() | RBPN() | VESPCN():
-            near = [place for place in range(last + 1) if place != centre]
+            near = others
         case SPMC():  # each frame is thrown to where it moves on the grid of the centre
-            return [(place, centre) for place in range(last + 1) if place != centre]
+            return [(place, centre) for place in others]
         case _:
-            near = []
-    return [(centre, place) for place in near if 0 <= place <= last]
+            near = [centre - 1, centre + 1]
+    return [(centre, place) for place in near if place in others]
 
 
 def _cut(flow: Tensor, frame: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from vsrkit.inspect.attention import Attention, attention_modules, attentions
 from vsrkit.inspect.features import Block, blocks, feature_modules
-from vsrkit.inspect.flows import Motion, motions
+from vsrkit.inspect.flows import Motion, estimates_flow, motions
 from vsrkit.inspect.parts import Contribution, contributions
 from vsrkit.inspect.sample import Sample
 from vsrkit.inspect.watch import upscale_one, watching
@@ -22,7 +22,8 @@ class Inspection:
 
     sample: Sample
     sr: Tensor  # (3, sH, sW)
-    motions: list[Motion]
+    has_flow: bool
+    motions: list[Motion]  # also none where the shot has no other frame
     attentions: list[Attention]
     blocks: list[Block]
     contributions: list[Contribution]
@@ -46,6 +47,7 @@ def look(
     return Inspection(
         sample=sample,
         sr=sr.cpu(),
+        has_flow=estimates_flow(model),
         motions=motions(model, sample),
         attentions=attentions(attending, attention_calls, sample),
         blocks=blocks(model, feature_calls, sample),
