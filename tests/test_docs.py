@@ -120,10 +120,9 @@ def inputs(tmp_path_factory) -> Path:
     tiny = VSRTSmall(SmallConfig(channels=8, tower_blocks=1, attention_channels=8))
     for name in ("tiny", "my-run/best"):
         save_model(folder / f"{name}.safetensors", tiny)
-    save_model(
-        folder / "tiny-vsrt.safetensors",
-        VSRT(VSRTConfig(channels=8, extract_blocks=1, tower_blocks=1, reconstruct_blocks=1)),
-    )
+    blocks = {"extract_blocks": 1, "tower_blocks": 1, "reconstruct_blocks": 1}
+    vsrt = VSRT(VSRTConfig(frames=3, depth=2, channels=8, size=16, **blocks))
+    save_model(folder / "tiny-vsrt.safetensors", vsrt)
     edvr = build_model("edvr-m")
     name_of = ARCHITECTURES["edvr"].public_name
     public = {name_of(name): value for name, value in edvr.state_dict().items()}
