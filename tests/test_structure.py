@@ -30,7 +30,7 @@ MAY_IMPORT = {
     "plot": set(),
     "train": {"evaluate", "data", "upscale", "windows", "tiles", "models", "video"},
     "evaluate": {"data", "upscale", "windows", "tiles", "models", "video"},
-    "data": {"video"},
+    "data": {"shots", "video"},
     "upscale": {"windows", "tiles", "models"},
     "windows": {"models"},
     "tiles": {"models"},

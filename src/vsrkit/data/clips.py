@@ -17,14 +17,18 @@ from typing import TypeAlias
 
 import av
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from vsrkit.errors import DataError
+from vsrkit.shots import mark_cuts
 from vsrkit.video.images import is_image, read_image
 
 log = logging.getLogger("vsrkit")
 
 VIDEOS = {".mp4", ".mkv", ".mov", ".avi", ".webm", ".mpg", ".mpeg", ".m4v", ".ts", ".y4m"}
+
+FORMAT = 2  # of the cache: 8-bit RGB frames, cuts by `shots`
 
 OnProgress: TypeAlias = Callable[[str, int, int], None]  # name, done, total
 
@@ -139,7 +143,6 @@ def _decode(
     """Write the frames one after the other, and last of all their shape: without it, no clip."""
     part = pixels.with_suffix(".part")
     shape = (0, 0, 0, 3)
-    thumbnails = []
     try:
         pixels.parent.mkdir(parents=True, exist_ok=True)
         with part.open("wb") as file:
@@ -148,12 +151,12 @@ def _decode(
                     unreadable.skip(name, f"its shape is {frame.shape[:2]}, not {shape[1:3]}")
                     continue
                 file.write(frame.tobytes())
-                thumbnails.append(frame[4::8, 4::8].mean(-1))
                 shape = (shape[0] + 1, *frame.shape)
                 if shape[0] == max_frames:
                     break
+        cuts = find_cuts(np.memmap(part, np.uint8, "r", shape=shape)) if shape[0] else []
         part.replace(pixels)
-        content = {"source": str(source), "shape": shape, "cuts": find_cuts(thumbnails)}
+        content = {"source": str(source), "shape": shape, "cuts": cuts}
         about.write_text(json.dumps(content), encoding="utf-8")
     except OSError as error:
         part.unlink(missing_ok=True)
@@ -163,15 +166,10 @@ def _decode(
         ) from error
 
 
-def find_cuts(thumbnails: Sequence[NDArray[np.floating]]) -> list[int]:
-    """Numbers of the frames that begin a shot: grey levels jump, and jump out of what is usual."""
-    jumps = [float(np.abs(b - a).mean()) for a, b in pairwise(thumbnails)]
-    cuts = []
-    for number, jump in enumerate(jumps):
-        around = jumps[max(0, number - 6) : number] + jumps[number + 1 : number + 7]
-        if jump > 15 and jump > 3 * float(np.median(around or [0.0])):
-            cuts.append(number + 1)
-    return cuts
+def find_cuts(clip: NDArray[np.uint8]) -> list[int]:
+    """Numbers of the frames of (T, H, W, 3) that begin a shot."""
+    frames = (torch.from_numpy(frame.copy()).movedim(-1, 0) / 255 for frame in clip)
+    return [number for number, (_, is_cut) in enumerate(mark_cuts(frames)) if is_cut]
 
 
 def read_pictures(source: Path, unreadable: Unreadable) -> Iterator[tuple[str, NDArray[np.uint8]]]:
@@ -279,8 +277,8 @@ def _some_names(clips: Sequence[Clip]) -> str:
 
 
 def _fingerprint(source: Path, max_frames: int) -> str:
-    """Changes when the file changes, or any file of the folder."""
+    """Changes when the file changes, or any file of the folder, or what the cache holds of it."""
     files = sorted(source.iterdir()) if source.is_dir() else [source]
     stats = [(f.name, f.stat().st_size, f.stat().st_mtime_ns) for f in files]
-    text = json.dumps([str(source.resolve()), max_frames, stats])
+    text = json.dumps([FORMAT, str(source.resolve()), max_frames, stats])
     return f"{source.stem[:40]}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
