@@ -118,10 +118,10 @@ def describe(plan: Plan) -> str:
     """How these numbers came about, in a sentence or two."""
     s = plan.settings
     return (
-        f"{plan.steps} steps of {s.batch_size} clips of {s.crop}x{s.crop} LR pixels, "
+        f"{plan.steps} steps, batch {s.batch_size}, LR crops of {s.crop}x{s.crop} pixels, "
         f"{s.seeds} {'seed' if s.seeds == 1 else 'seeds'}, {s.precision}; mean PSNR on Y of clips "
-        "that were not learnt from, after the last step. The paper's numbers are of a net about "
-        "fifty times as large after a million steps: compare signs, not sizes."
+        "that were not learnt from, after the last step. The paper's numbers are of a far larger "
+        "net after about a million steps: compare signs, not sizes."
     )
 
 
