@@ -188,3 +188,17 @@ def test_learning_writes_tables_and_plots(tmp_path, monkeypatch):
     measured = [p["measured"][1] for p in read_series(tmp_path / "separable.svg")]
     assert len(measured) == 3
     assert "last loss" in lines[0]
+
+
+def test_without_a_bias_only_patterns_with_a_linear_odd_part_exist():
+    """All 16 patterns of two bits, with the norm that Lemma 2 promises; not all of three bits."""
+    for k, all_there in ((2, True), (3, False)):
+        z = all_inputs(k)
+        features = np.maximum(z @ z.T / k, 0)
+        errors = []
+        for values in all_inputs(2**k):  # every g
+            shares = np.linalg.lstsq(features, values, rcond=None)[0]  # u_i times |Omega_z|
+            errors.append(np.abs(features @ shares - values).max())
+            # |Omega_z| >= q / 2^(k+1), so ||u||^2 <= 2^(k+1) |shares|^2 / q
+            assert 2 ** (k + 1) * (shares**2).sum() <= (2 ** (k + 1) * k) ** 2 or not all_there
+        assert (max(errors) < 1e-9) == all_there
