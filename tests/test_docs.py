@@ -188,6 +188,13 @@ def test_every_page_is_in_the_navigation_and_every_link_leads_somewhere():
                 assert (page.parent / link).exists(), f"{page.name} links to {link}"
 
 
+def test_no_words_are_taken_for_tags():
+    """`<w, x>` outside of code is markup, and vanishes from the page."""
+    for page in PAGES:
+        text = re.sub(r"^```.*?^```", "", page.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
+        assert re.findall(r"<[a-zA-Z][^>\n]*>?", re.sub(r"`[^`]*`", "", text)) == [], page.name
+
+
 def test_commands_are_written_so_that_they_are_found():
     """A command in another kind of block, or without its `$ `, would never be run."""
     for page in PAGES:
