@@ -99,6 +99,22 @@ def test_the_paper_s_attention_finds_the_same_patch_in_another_frame():
     assert seen.patches == pytest.approx(1, abs=0.1)
 
 
+@pytest.mark.parametrize("change", [{"stride": 4}, {"heads": 2}, {"attention": "linear"}])
+@pytest.mark.parametrize("pixel", [(0, 0), (9, 4), (15, 15)])
+def test_other_kinds_of_attention_are_read_in_the_same_way(change, pixel):
+    model = awake(VSRT(replace(TINY, depth=1, **change)))
+    clip = clip_for(small("vsrt"))
+    modules = attention_modules(model)
+    with torch.no_grad(), watching(modules) as calls:
+        model(clip)
+        (seen,) = attentions(modules, calls, sample_of(clip, 1, pixel))
+    assert seen.maps.sum() / 64 == pytest.approx(1, abs=1e-5)
+    x, y, width, height = seen.patch
+    assert x <= pixel[0] < x + width
+    assert y <= pixel[1] < y + height
+    assert seen.of == 3 * (9 if "stride" in change else 4)
+
+
 @pytest.mark.parametrize("pixel", [(1, 2), (20, 18), (38, 33)])
 def test_the_span_s_weights_are_those_its_output_is_made_with(pixel):
     config = SmallConfig(channels=8, tower_blocks=1, attention_channels=8)
