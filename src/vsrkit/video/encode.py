@@ -40,7 +40,7 @@ class CodecRule:
 
 
 RULES = {
-    "libx264": CodecRule({"crf": "17", "preset": "fast", "rc-lookahead": "20"}, threads=2),
+    "libx264": CodecRule({"crf": "17", "preset": "faster", "rc-lookahead": "20"}, threads=2),
     "libx265": CodecRule(
         {
             "crf": "18",
