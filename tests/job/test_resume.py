@@ -146,6 +146,37 @@ def test_ctrl_c_finishes_the_part_and_says_how_to_go_on(film, whole, tmp_path):
     assert not WorkFolder.beside(target).path.exists()
 
 
+def test_killed_between_the_name_and_the_tidying(film, whole, tmp_path, monkeypatch):
+    target = tmp_path / "out.mkv"
+    with monkeypatch.context() as patch:
+        patch.setattr(WorkFolder, "remove", lambda self: None)
+        upscale(film, target)
+    assert WorkFolder.beside(target).path.exists()
+    assert upscale(film, target).resumed == 120
+    assert not WorkFolder.beside(target).path.exists()
+    assert target.read_bytes() == whole
+
+
+def test_killed_before_the_name(film, whole, tmp_path, monkeypatch):
+    target = tmp_path / "out.mkv"
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", _stop_at_whole(Path.replace))
+        with pytest.raises(KeyboardInterrupt):
+            upscale(film, target)
+    assert not target.exists()
+    assert upscale(film, target).resumed == 120
+    assert target.read_bytes() == whole
+
+
+def _stop_at_whole(plain):
+    def replace(self, target):
+        if self.name.startswith("whole"):
+            raise KeyboardInterrupt
+        return plain(self, target)
+
+    return replace
+
+
 def test_a_changed_setting_or_input_is_explained(film, tmp_path):
     source = tmp_path / "in.mkv"
     source.write_bytes(film.read_bytes())

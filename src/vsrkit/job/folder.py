@@ -53,8 +53,10 @@ class WorkFolder:
 
     def read(self) -> Manifest | None:
         """The manifest, if there is one that we can read."""
+        names = (self._manifest, self._finished)
+        path = next((path for path in names if path.exists()), self._manifest)
         try:
-            content = json.loads((self.path / "manifest.json").read_text(encoding="utf-8"))
+            content = json.loads(path.read_text(encoding="utf-8"))
             if content["format"] != FORMAT:
                 return None
             index = content["index"]
@@ -78,7 +80,29 @@ class WorkFolder:
             },
         }
         text = json.dumps(content, indent=1) + "\n"
-        write_whole(self.path / "manifest.json", text.encode())
+        write_whole(self._manifest, text.encode())
+
+    @property
+    def _manifest(self) -> Path:
+        return self.path / "manifest.json"
+
+    @property
+    def _finished(self) -> Path:
+        return self.path / "finished.json"
+
+    def whole(self, suffix: str) -> Path:
+        """The finished video, before it is given its name."""
+        return self.path / f"whole{suffix}"
+
+    def mark_finished(self) -> None:
+        """Note that all that remains is to give the result its name and to tidy up."""
+        if self._manifest.exists():
+            self._manifest.replace(self._finished)
+
+    def only_tidying_remains(self, target: Path) -> bool:
+        """Whether a process was killed after the result got its name and before we were gone."""
+        unnamed = self.images.exists() or any(self.path.glob("whole*"))
+        return self._finished.exists() and target.exists() and not unnamed
 
     def clear(self) -> None:
         """Throw everything away but the lock."""
@@ -91,7 +115,11 @@ class WorkFolder:
                 path.unlink()
 
     def remove(self) -> None:
-        """Throw the folder away; what cannot be removed stays, hidden."""
+        """Throw the folder away, the note that the job is finished last."""
+        for path in self.path.iterdir():
+            if path != self._finished:
+                with suppress(OSError):
+                    path.unlink()
         shutil.rmtree(self.path, ignore_errors=True)
 
     @contextmanager

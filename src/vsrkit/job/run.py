@@ -117,7 +117,8 @@ def upscale_video(
     )
     opened = open_source(source, frame_rate=frame_rate)
     wanted = replace(opened, span=span, deinterlace=deinterlace)
-    goal = open_target(target, wanted, overwrite=overwrite)
+    tidying = WorkFolder.beside(Path(target)).only_tidying_remains(Path(target))
+    goal = open_target(target, wanted, overwrite=overwrite or tidying)
     wanted = whole_frames(wanted)
     folder = WorkFolder.beside(goal.path)
     with _held(folder, goal):
@@ -138,10 +139,12 @@ def upscale_video(
         parts = list(plan_parts(index.shots, spec.context, stride=stride_of(spec, quality)))
         recipe = _recipe(wanted, goal, folder, prepared, len(index.times))
         engines = engines_for(prepared.engine, workers)
-        resumed = _make_missing(parts, recipe, engines, manifest, on_progress)
-        on_progress(Progress(stage="write", done=0, total=1))
-        _finish(goal, recipe, parts, index)
-        on_progress(Progress(stage="write", done=1, total=1))
+        resumed = len(index.times)
+        if not tidying:
+            resumed = _make_missing(parts, recipe, engines, manifest, on_progress)
+            on_progress(Progress(stage="write", done=0, total=1))
+            _finish(goal, recipe, parts, index)
+            on_progress(Progress(stage="write", done=1, total=1))
     folder.remove()
     return Upscaled(
         path=goal.path,
@@ -271,6 +274,7 @@ def stopping() -> Iterator[threading.Event]:
 def _finish(goal: Target, recipe: Recipe, parts: list[Part], index: Index) -> None:
     """Put the whole together and give it its name."""
     if goal.images:
+        recipe.folder.mark_finished()
         finish_images(goal, recipe.folder)
         return
     assert recipe.encoding is not None
@@ -288,7 +292,7 @@ def put_together(
     source: Source,
 ) -> None:
     """Write the whole file beside its parts, then give it its name."""
-    whole = folder.path / f"whole{target.suffix}"
+    whole = folder.whole(target.suffix)
     assemble(
         whole,
         parts,
@@ -297,6 +301,7 @@ def put_together(
         clock=clock,
         source=source,
     )
+    folder.mark_finished()
     whole.replace(target)
     sync_folder(target.parent)
 
