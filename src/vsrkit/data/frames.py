@@ -2,17 +2,16 @@
 
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-import av
-import numpy as np
-import torch
 from torch import Tensor
 
-from vsrkit.errors import DataError
-from vsrkit.video.images import ACCURATE, is_image, natural_order, read_image, read_image_size
+from vsrkit.errors import DataError, VideoError
+from vsrkit.video.images import is_image, natural_order, read_image, read_image_size
+from vsrkit.video.read import open_source
 
 VIDEO_SUFFIXES = frozenset({".mp4", ".mkv", ".mov", ".avi", ".webm", ".m4v", ".y4m", ".mpg", ".ts"})
 
@@ -120,30 +119,23 @@ def missing_numbers(frames: FrameFiles) -> list[int]:
 
 def open_video(path: Path) -> VideoFrames:
     """A video file as frames; it is decoded once, to count them."""
-    count, size = 0, (0, 0)
-    for picture in _decoded(path):
-        size = (picture.height, picture.width)
-        count += 1
-    if count == 0:
-        raise DataError(f"{path} holds no frames")
-    return VideoFrames(path, size, count)
+    with _naming(path):
+        source = open_source(path)
+        return VideoFrames(
+            path, (source.info.height, source.info.width), sum(1 for _ in source.pictures())
+        )
 
 
 def read_video(path: Path) -> Iterator[Tensor]:
     """Frames (3, H, W) float RGB of a video file, one by one."""
-    for picture in _decoded(path):
-        if max(component.bits for component in picture.format.components) > 8:
-            # swscale puts the white of YUV at 255 * 256, that of RGB at 65535.
-            wanted, top = "rgb48le", 65280 if picture.format.name.startswith("yuv") else 65535
-        else:
-            wanted, top = "rgb24", 255
-        rgb = picture.reformat(format=wanted, interpolation=ACCURATE).to_ndarray()
-        yield torch.from_numpy(rgb.astype(np.float32) / top).clamp(max=1).movedim(-1, 0)
+    with _naming(path):
+        for frame in open_source(path).frames():
+            yield frame.clamp(0, 1)
 
 
-def _decoded(path: Path) -> Iterator[av.VideoFrame]:
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
     try:
-        with av.open(path) as container:
-            yield from container.decode(video=0)
-    except (av.FFmpegError, IndexError) as error:
+        yield
+    except VideoError as error:
         raise DataError(f"cannot read {path} as a video: {error}") from error

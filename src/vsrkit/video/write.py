@@ -6,15 +6,14 @@ from pathlib import Path
 
 import av
 import torch.nn.functional as F
-from av.video.codeccontext import VideoCodecContext
 from av.video.frame import VideoFrame
-from av.video.reformatter import ColorPrimaries, ColorRange, Colorspace, ColorTrc, Interpolation
 from av.video.stream import VideoStream
 from torch import Tensor
 
 from vsrkit.errors import VideoError
+from vsrkit.video.colour import BT709, LIMITED, Colour, picture_of, tag
 
-ACCURATE = Interpolation.BICUBIC | Interpolation.ACCURATE_RND | Interpolation.FULL_CHR_H_INT
+COLOUR = Colour(matrix=BT709, range=LIMITED, primaries=BT709, transfer=BT709)
 
 
 def write_video(
@@ -50,7 +49,7 @@ def _encode(
         if stream is None:
             stream = file.add_stream("libx264", rate=frames_per_second, options={"crf": str(crf)})
             stream.height, stream.width, stream.pix_fmt = height, width, "yuv420p"
-            _tag(stream.codec_context)
+            tag(stream.codec_context, COLOUR)
         file.mux(stream.encode(_picture(frame, height, width, count)))
         count += 1
     if stream is not None:
@@ -62,20 +61,6 @@ def _picture(frame: Tensor, height: int, width: int, number: int) -> VideoFrame:
     even = F.pad(
         frame[None], (0, width - frame.shape[-1], 0, height - frame.shape[-2]), "replicate"
     )
-    pixels = (even[0].clamp(0, 1) * 255).round().byte().permute(1, 2, 0).contiguous().numpy()
-    picture = VideoFrame.from_ndarray(pixels, format="rgb24").reformat(
-        format="yuv420p",
-        dst_colorspace=Colorspace.ITU709,
-        dst_color_range=ColorRange.MPEG,
-        interpolation=ACCURATE,
-    )
+    picture = picture_of(even[0].clamp(0, 1), "yuv420p", COLOUR)
     picture.pts = number
     return picture
-
-
-def _tag(encoder: VideoCodecContext) -> None:
-    """Say in the stream how its colours are meant; players guess where this is missing."""
-    encoder.colorspace = Colorspace.ITU709
-    encoder.color_range = ColorRange.MPEG
-    encoder.color_primaries = ColorPrimaries.BT709
-    encoder.color_trc = ColorTrc.BT709
