@@ -50,8 +50,8 @@ def _table(results: list[Result]) -> str:
     clips = list(first["clips"]) if len(first["clips"]) <= 6 else []
     name = first["protocol"]["name"]
     published = published_for(first["set"], PROTOCOLS[name]) if name in PROTOCOLS else []
-    header = ["PSNR/SSIM", *clips, "average"]
-    lines = [_row(header), _row(["---", *["---:"] * (len(clips) + 1)])]
+    header = ["PSNR/SSIM", *clips, "average", "s/frame"]
+    lines = [_row(header), _row(["---", *["---:"] * (len(clips) + 2)])]
     lines += [_row(_published_cells(row, clips)) for row in published]
     ranked = sorted(results, key=lambda r: _psnr(r["average"]))
     lines += [_row(_measured_cells(result, clips)) for result in ranked]
@@ -63,13 +63,14 @@ def _table(results: list[Result]) -> str:
 
 def _published_cells(row: Published, clips: list[str]) -> list[str]:
     cells = ["/".join(row.clips[clip]) if clip in row.clips else "" for clip in clips]
-    return [f"{row.title} (published)", *cells, "/".join(row.average)]
+    return [f"{row.title} (published)", *cells, "/".join(row.average), ""]
 
 
 def _measured_cells(result: Result, clips: list[str]) -> list[str]:
     star = "\\*" if result["partial"] else ""
     cells = [_pair(result["clips"][clip]) for clip in clips]
-    return [f"**{result['model']}**", *cells, f"**{_pair(result['average'])}**{star}"]
+    average = f"**{_pair(result['average'])}**{star}"
+    return [f"**{result['model']}**", *cells, average, f"{result['seconds_per_frame']:.2f}"]
 
 
 def _pair(scores: Mapping[str, Any]) -> str:
