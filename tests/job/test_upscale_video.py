@@ -267,6 +267,14 @@ def test_images_in_and_out(tmp_path):
     assert [f.time for f in decoded(tmp_path / "film.mp4")] == [0, 0.1, 0.2]
 
 
+def test_names_in_the_current_folder(tmp_path, monkeypatch):
+    write_clip(tmp_path / "in.mkv", frames=2)
+    monkeypatch.chdir(tmp_path)
+    upscale("in.mkv", "%02d.png", model=Identity())
+    upscale("in.mkv", "out.mkv", model=Identity())
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["01.png", "02.png", "in.mkv", "out.mkv"]
+
+
 def test_interlaced_video_is_made_whole_or_refused(tmp_path, caplog):
     source = write_clip(
         tmp_path / "in.mpg", codec="mpeg2video", frames=8, width=64, height=48,

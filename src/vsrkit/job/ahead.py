@@ -7,6 +7,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 PATIENCE = 0.2  # seconds between looks at whether the other side is still there
+GRACE = 5.0  # seconds for the other side to finish what it is at, when nobody wants it any more
 
 
 class _End:
@@ -57,4 +58,4 @@ def ahead(items: Iterable[T], size: int) -> Iterator[T]:
             yield item
     finally:
         left.set()
-        thread.join()
+        thread.join(GRACE)

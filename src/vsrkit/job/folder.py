@@ -36,6 +36,8 @@ class WorkFolder:
     @classmethod
     def beside(cls, target: Path) -> "WorkFolder":
         """The folder for an output: hidden, named after it."""
+        if target.name in ("", ".."):  # the current folder and the like
+            target = target.resolve()
         return cls(target.with_name(f".{target.name}.vsrkit"))
 
     def part(self, number: int) -> Path:
