@@ -8,6 +8,7 @@ import torch
 from tests.train.conftest import moving_picture
 from torch import nn
 
+from vsrkit.data.augment import to_clip
 from vsrkit.data.clips import Clip
 from vsrkit.data.realistic import Fixed
 from vsrkit.errors import VsrkitError, WeightsError
@@ -90,6 +91,15 @@ def test_the_score_of_bicubic_is_its_psnr(tmp_path):
     assert found == pytest.approx(psnr_y(sr[2:3], pieces[0].hr[2:3]))  # two at either end left out
     assert torch.equal(frame, sr[2])
     assert math.isfinite(found)
+
+
+def test_the_middle_of_a_clip_is_held_out(tmp_path):
+    pixels = moving_picture(7, 64)
+    path = tmp_path / "a.rgb"
+    path.write_bytes(pixels.tobytes())
+    [piece] = held_pieces([Clip("a", path, pixels.shape)], Fixed(), frames=5, crop=8)
+    assert piece.lr.shape == (5, 3, 8, 8)
+    assert torch.equal(piece.hr, to_clip(pixels[1:6, 16:48, 16:48]))
 
 
 def test_the_clock_tells_work_from_the_rest(monkeypatch):

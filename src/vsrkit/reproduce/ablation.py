@@ -224,6 +224,7 @@ def config_of(
         warm_start=tuple(warm),
         validation_share=settings.held_out,
         validation_frames=7,
+        validation_crop=64,  # attention over whole frames would take most of the budget
         steps=steps,
         batch_size=settings.batch_size,
         frames=variant.frames,

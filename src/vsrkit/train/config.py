@@ -76,6 +76,7 @@ class TrainConfig:
     log_every: int = 20
     validate_every: int = 500
     validation_frames: int = 9  # of each held-out clip, the two at either end not scored
+    validation_crop: int = 0  # LR pixels of its middle along each side; 0: whole frames
     save_every: int = 500
     tensorboard: bool = False
 

@@ -248,7 +248,7 @@ def open_data(
             rest, out = hold_out(clips, config.validation, config.validation_share)
         degradation = degrader_named(source.degradation or config.degradation)
         shares.append(Share(clips=rest, weight=source.weight, degradation=degradation))
-        held += held_pieces(out, degradation, config.validation_frames)
+        held += held_pieces(out, degradation, config.validation_frames, config.validation_crop)
     return shares, held
 
 

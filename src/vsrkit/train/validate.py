@@ -1,4 +1,4 @@
-"""Scores during training: PSNR on Y of held-out clips, whole frames, as they will be upscaled."""
+"""Scores during training: PSNR on Y of held-out clips, as they will be upscaled."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,15 +25,29 @@ class Held:
     hr: Tensor  # (T, 3, sH, sW)
 
 
-def held_pieces(clips: Sequence[Clip], degradation: Degrader, frames: int) -> list[Held]:
-    """The middle `frames` frames of each clip; the same lots are drawn for it every time."""
+def held_pieces(
+    clips: Sequence[Clip], degradation: Degrader, frames: int, crop: int = 0
+) -> list[Held]:
+    """The middle `frames` frames of each clip; the same lots are drawn for it every time.
+
+    crop: LR pixels along each side of their middle; 0 takes whole frames.
+    """
     pieces = []
     for number, clip in enumerate(clips):
         start = max(0, (len(clip) - frames) // 2)
-        hr = mod_crop(to_clip(clip.frames[start : start + frames]), degradation.scale)
+        rows, columns = (
+            _middle(side, crop * degradation.scale or side) for side in clip.shape[1:3]
+        )
+        middle = clip.frames[start : start + frames, rows, columns]
+        hr = mod_crop(to_clip(middle), degradation.scale)
         lr = degradation(hr, np.random.default_rng(number))
         pieces.append(Held(clip.name, lr, hr))
     return pieces
+
+
+def _middle(length: int, wanted: int) -> slice:
+    start = max(0, (length - wanted) // 2)
+    return slice(start, start + wanted)
 
 
 def score(
