@@ -3,7 +3,7 @@
 import ctypes
 from contextlib import suppress
 
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8  # of glibc's malloc.h
 # Larger blocks still come from the system one by one: on the heap, freed ones of that size are
 # soon split by small allocations, and the heap would grow without end.
 LARGEST = 32 << 20
@@ -22,3 +22,4 @@ def keep_freed_memory(limit: int = 1 << 30) -> None:
         mallopt = ctypes.CDLL(None).mallopt
         mallopt(M_MMAP_THRESHOLD, LARGEST)
         mallopt(M_TRIM_THRESHOLD, limit)
+        mallopt(M_ARENA_MAX, 1)  # threads share one heap; those of their own keep no large block
