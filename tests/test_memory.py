@@ -1,10 +1,13 @@
 """The plan that keeps a job within its memory."""
 
 import pytest
+from tests.clips import write_clip
 
 from vsrkit.errors import VsrkitError
 from vsrkit.memory import estimate, free_memory, halved, parse_size, plan_memory, show
 from vsrkit.models import build_model
+from vsrkit.video.encode import choose_encoding, encoder_memory
+from vsrkit.video.read import open_source
 
 
 @pytest.fixture(scope="module")
@@ -28,6 +31,16 @@ def test_what_cannot_fit_is_said(small):
         plan_memory(small, height=2160, width=3840, limit=1 << 30)
 
 
+def test_frames_of_1280x720_fit_into_three_gigabytes_with_their_encoder(small, tmp_path):
+    info = open_source(write_clip(tmp_path / "in.mkv", frames=1, width=64, height=48)).info
+    encoding = choose_encoding(info, suffix=".mkv", height=2880, width=5120)
+    after = encoder_memory(encoding)
+    plan = plan_memory(small, height=720, width=1280, limit=3 << 30, after=after)
+    assert after < plan.peak <= 3 << 30
+    assert plan.on_disk
+    assert plan.chunk == 0
+
+
 def test_a_demanded_tile_and_chunk_are_kept(small):
     plan = plan_memory(small, height=540, width=960, limit=64 << 30, tile=96, chunk=3)
     assert (plan.tile, plan.chunk) == (96, 3)
@@ -43,6 +56,7 @@ def test_a_model_of_fixed_tiles_has_no_choice():
 
 def test_more_of_anything_takes_more(small):
     base = estimate(small, 180, 320, None, 2, False)
+    assert estimate(small, 180, 320, None, 0, False) < base
     assert estimate(small, 360, 320, None, 2, False) > base
     assert estimate(small, 180, 320, None, 8, False) > base
     assert estimate(small, 180, 320, 64, 2, False) < base

@@ -21,7 +21,10 @@ PROGRAM = 420 << 20  # bytes of a process that has torch and a model in it and d
 FLOAT = 4
 FRAME = 3 * FLOAT  # bytes of one pixel of one frame
 STEPS = 16  # feature maps that a model has at once besides one for each frame
-ENCODED = 40  # frames that an encoder and the queues hold, as stored (1.5 samples per pixel)
+DECODED = 3  # bytes of one pixel as decoded, up to 4:2:0 in ten bits
+DECODING = 16  # pictures that a decoder holds
+CHROMA = 8  # bytes for each pixel of a frame while it becomes a picture
+HEAP = 1 << 30  # freed blocks that the allocator may keep from tile to tile (allocator.py)
 SLACK = 1.15  # what the allocator loses between blocks
 
 
@@ -30,7 +33,7 @@ class MemoryPlan:
     """How a job keeps within its memory; only `tile` has a part in the result."""
 
     tile: int | None  # side of the tiles in LR pixels; None runs whole frames
-    chunk: int  # frames that wait between decoder, model and encoder
+    chunk: int  # frames that wait between decoder, model and encoder; 0: they take turns
     on_disk: bool  # whether the tiles of a piece wait on disk until they are blended
     peak: int  # bytes, estimated, of one process
 
@@ -43,10 +46,12 @@ def plan_memory(
     limit: int,
     tile: int | None = None,
     chunk: int | None = None,
+    after: int = 0,
 ) -> MemoryPlan:
     """The fastest plan for frames of this size that stays below `limit` bytes in one process.
 
     tile: 0 for whole frames, a side to demand it, None to choose.
+    after: bytes that are needed after the model, to finish and encode its frames.
     """
     spec: Spec = model.spec  # type: ignore[assignment]
     if tile is None:
@@ -55,10 +60,12 @@ def plan_memory(
     else:
         sides = [tile or None]
     plans = [
-        MemoryPlan(side, frames, on_disk, estimate(model, height, width, side, frames, on_disk))
+        MemoryPlan(
+            side, frames, on_disk, after + estimate(model, height, width, side, frames, on_disk)
+        )
         for side in sides
         for on_disk in ((False, True) if side else (False,))
-        for frames in ((chunk,) if chunk else (8, 2, 1))
+        for frames in ((8, 2, 0) if chunk is None else (chunk,))
     ]
     fitting = [plan for plan in plans if plan.peak <= limit]
     if not fitting:
@@ -73,19 +80,24 @@ def plan_memory(
 def estimate(
     model: nn.Module, height: int, width: int, tile: int | None, chunk: int, on_disk: bool
 ) -> int:
-    """Peak bytes of a process that upscales frames of this size."""
+    """Peak bytes of a process that upscales frames of this size, up to the encoder."""
     spec: Spec = model.spec  # type: ignore[assignment]
     lr = height * width
     hr = lr * spec.scale**2
     seen, kept = frames_at_once(spec.context)
     part = lr if tile is None else min(tile, height) * min(tile, width)
     features = part * FLOAT * width_of(model) * (seen + STEPS)
-    made = kept * FRAME * (part * spec.scale**2 if on_disk else hr)
-    blending = 3 * FRAME * hr
-    clips = (2 * seen + chunk) * FRAME * lr
-    waiting = (chunk + 2) * FRAME * hr + ENCODED * 3 * hr // 2
+    # Tiles overlap by a quarter at most, so that together they have at most 16/9 of the pixels.
+    made = (
+        kept * FRAME * (part * spec.scale**2 if on_disk else hr if tile is None else hr * 16 // 9)
+    )
+    # A clip is in use; others wait to be used or to be put among those that wait.
+    clips = (3 if chunk else 1) + any(side % spec.multiple for side in (height, width))
+    read = lr * (FRAME * (seen * clips + 2) + DECODED * (seen + DECODING))
+    waiting = hr * (FRAME * (1 + (chunk + 2 if chunk else 0)) + CHROMA)
     weights = sum(p.numel() for p in model.parameters()) * FLOAT
-    return PROGRAM + round(SLACK * (features + made + blending + clips + waiting + weights))
+    kept_free = HEAP if on_disk else 0
+    return PROGRAM + kept_free + round(SLACK * (features + made + read + waiting + weights))
 
 
 def frames_at_once(context: Context) -> tuple[int, int]:

@@ -1,6 +1,6 @@
 """Cut frames into overlapping tiles, run a model on each, and blend the results without a seam."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import pairwise
@@ -80,15 +80,30 @@ def run_tiled(
         for rows, columns in grid:
             tile = clip[..., rows.start : rows.stop, columns.start : columns.stop]
             shelf.put(run(tile.contiguous())[0])
-        for number in range(shelf.frames):
+        down = _shares((rows for rows, _ in grid), scale)
+        across = _shares((columns for _, columns in grid), scale)
+
+        def blend(number: int) -> Tensor:
             total = clip.new_zeros(3, height * scale, width * scale)
-            weight = clip.new_zeros(height * scale, width * scale)
             for place, (rows, columns) in enumerate(grid):
-                fade = (rows.weights(scale)[:, None] * columns.weights(scale)).to(clip)
+                fade = (down[rows][:, None] * across[columns]).to(clip)
                 where = (rows.place(scale), columns.place(scale))
                 total[:, *where] += shelf.get(place, number).to(clip) * fade
-                weight[where] += fade
-            yield total.div_(weight)
+            return total
+
+        yield from map(blend, range(shelf.frames))  # holds no frame while it makes the next
+
+
+def _shares(spans: Iterable[Span], scale: int) -> dict[Span, Tensor]:
+    """The weights of tiles along one axis, made to add up to one exactly where they do not.
+
+    That is so for each axis alone, so no frame of weights is needed to divide by.
+    """
+    different = sorted(set(spans), key=lambda span: span.start)
+    total = torch.zeros(different[-1].stop * scale)
+    for span in different:
+        total[span.place(scale)] += span.weights(scale)
+    return {span: span.weights(scale) / total[span.place(scale)] for span in different}
 
 
 class Shelf:

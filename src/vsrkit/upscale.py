@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, groupby, islice
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -95,17 +96,22 @@ class Engine:
             with running_in(self.precision, self.device):
                 return run(part)
 
+        frames: Iterator[Tensor]
         if tile and self.stitch == "paste" and min(padded.shape[-2:]) >= tile:
-            frames = iter(run_pasted(answer, padded, size=tile, scale=spec.scale)[0])
+            pasted = run_pasted(answer, padded, size=tile, scale=spec.scale)[0]
+            frames = (frame.float().clamp(low, high) for frame in pasted)
         elif tile and max(padded.shape[-2:]) > tile:
             overlap = self.overlap or min(32, tile // 4)
-            frames = run_tiled(
+            blended = run_tiled(
                 answer, padded, size=tile, overlap=overlap, scale=spec.scale, scratch=self.scratch
             )
+            # These are ours to change, and map holds none while the next is made.
+            frames = map(partial(torch.clamp_, min=low, max=high), blended)
         else:
-            frames = iter(answer(padded)[0])
+            frames = (frame.float().clamp(low, high) for frame in answer(padded)[0])
         for frame in frames:
-            yield frame[..., :height, :width].float().clamp(low, high).cpu()
+            yield frame[..., :height, :width].cpu()
+            del frame  # or it would be there while the next one is made
 
 
 def make_engine(

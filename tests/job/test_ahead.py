@@ -37,3 +37,18 @@ def test_it_ends_when_the_caller_stops():
     next(items)
     items.close()
     assert threading.active_count() == before
+
+
+def test_a_size_of_nothing_makes_each_item_when_it_is_asked_for():
+    made = []
+
+    def make():
+        for number in range(3):
+            made.append(number)
+            yield number
+
+    items = ahead(make(), 0)
+    assert made == []
+    assert next(items) == 0
+    assert made == [0]
+    assert list(items) == [1, 2]

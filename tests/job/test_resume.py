@@ -101,7 +101,7 @@ def test_a_carried_state_survives_as_well(film, tmp_path, monkeypatch):
     assert (tmp_path / "out.mkv").read_bytes() == (tmp_path / "whole.mkv").read_bytes()
 
 
-@pytest.mark.parametrize("options", [{"chunk": 1}, {"chunk": 80}])
+@pytest.mark.parametrize("options", [{"chunk": 0}, {"chunk": 1}, {"chunk": 80}])
 def test_chunks_change_no_byte(film, whole, tmp_path, options):
     upscale(film, tmp_path / "out.mkv", **options)
     assert (tmp_path / "out.mkv").read_bytes() == whole

@@ -19,8 +19,11 @@ def ahead(items: Iterable[T], size: int) -> Iterator[T]:
     """The same items, made in another thread while the caller is busy; at most `size` wait.
 
     An error in the making is raised where the items are used. When the caller stops early, so does
-    the thread.
+    the thread. With a size of 0 each item is made when it is asked for, in no thread.
     """
+    if size == 0:
+        yield from items
+        return
     waiting: Queue[T | _End] = Queue(size)
     left = Event()
 

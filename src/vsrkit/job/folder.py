@@ -82,7 +82,7 @@ class WorkFolder:
             },
         }
         text = json.dumps(content, indent=1) + "\n"
-        write_whole(self._manifest, text.encode())
+        write_whole(self._manifest, [text.encode()])
 
     @property
     def _manifest(self) -> Path:

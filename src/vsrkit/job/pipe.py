@@ -20,7 +20,7 @@ from vsrkit.job.parts import PART_FRAMES
 from vsrkit.resample import fitted
 from vsrkit.shots import mark_cuts
 from vsrkit.upscale import Engine, upscale_marked
-from vsrkit.video.encode import Encoder, Encoding
+from vsrkit.video.encode import Encoder, Encoding, encode_all
 from vsrkit.video.packets import write_packets
 from vsrkit.video.probe import VideoInfo, describe, video_stream
 from vsrkit.video.read import Picture, decode, timed, turned
@@ -110,10 +110,7 @@ def write_parts(frames: Iterable[Tensor], encoding: Encoding, folder: WorkFolder
     parts: list[Path] = []
     stream = iter(frames)
     while group := list(islice(stream, 1)):
-        encoder = Encoder(encoding)
-        packets = []
-        for frame in chain(group, islice(stream, PART_FRAMES - 1)):
-            packets += encoder.encode(frame)
         parts.append(folder.part(len(parts)))
-        write_packets(parts[-1], [*packets, *encoder.finish()])
+        frames_of_part = chain(group, islice(stream, PART_FRAMES - 1))
+        write_packets(parts[-1], encode_all(frames_of_part, encoding))
     return parts

@@ -9,11 +9,12 @@ from torch import nn
 
 from vsrkit.errors import VideoError
 from vsrkit.job.settings import Choices, Quality, choose_precision, device_at_hand, output_size
-from vsrkit.memory import SHARE, MemoryPlan, free_memory, parse_size, plan_memory, show
+from vsrkit.memory import FRAME, SHARE, MemoryPlan, free_memory, parse_size, plan_memory, show
 from vsrkit.models import best_at_hand, load_model
+from vsrkit.models.spec import Spec
 from vsrkit.precision import PrecisionName
 from vsrkit.upscale import Engine, make_engine
-from vsrkit.video.encode import Encoding, choose_encoding, open_encoder
+from vsrkit.video.encode import Encoding, choose_encoding, encoder_memory, open_encoder
 from vsrkit.video.read import Source
 
 log = logging.getLogger("vsrkit")
@@ -87,7 +88,13 @@ def prepare(
                 "%dx%d becomes %dx%d, the last line doubled: %s has no odd sizes",
                 *(turned[1], turned[0], encoding.width, encoding.height, encoding.pix_fmt),
             )
-    memory = _memory(model, source, wishes, chosen)
+    spec: Spec = model.spec  # type: ignore[assignment]
+    made = FRAME * info.height * info.width * spec.scale**2
+    resized = height != info.height * spec.scale
+    # Images, and frames that get another size, are there three times for a moment.
+    after = encoder_memory(encoding) if encoding else 0
+    after += 2 * made if resized or encoding is None else 0
+    memory = _memory(model, source, wishes, chosen, after)
     engine = make_engine(
         model,
         precision=choose_precision(wishes.precision, chosen),
@@ -119,7 +126,9 @@ def _model(wish: str | Path | nn.Module | None) -> tuple[str, nn.Module]:
     return name, load_model(name)
 
 
-def _memory(model: nn.Module, source: Source, wishes: Wishes, chosen: Choices) -> MemoryPlan:
+def _memory(
+    model: nn.Module, source: Source, wishes: Wishes, chosen: Choices, after: int
+) -> MemoryPlan:
     limit = wishes.max_memory
     if isinstance(limit, str):
         limit = parse_size(limit)
@@ -132,6 +141,7 @@ def _memory(model: nn.Module, source: Source, wishes: Wishes, chosen: Choices) -
         limit=limit // max(1, wishes.workers),
         tile=wishes.tile if wishes.tile is not None else chosen.tile,
         chunk=wishes.chunk,
+        after=after,
     )
     spec_tile = model.spec.tile
     if plan.tile and spec_tile is None and wishes.tile is None:

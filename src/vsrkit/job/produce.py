@@ -1,9 +1,9 @@
 """Make parts of a job: decode, model and encode side by side, each a step ahead of the next."""
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import chain, groupby
 from typing import TypeAlias
 
 import torch
@@ -17,10 +17,10 @@ from vsrkit.memory import halved
 from vsrkit.models.spec import Carried
 from vsrkit.resample import fitted
 from vsrkit.upscale import Engine, States
-from vsrkit.video.encode import Encoder, Encoding
+from vsrkit.video.encode import Encoding, encode_all
 from vsrkit.video.images import write_image
 from vsrkit.video.packets import write_packets, write_whole
-from vsrkit.video.read import Source, turned
+from vsrkit.video.read import Picture, Source, turned
 from vsrkit.windows import Piece
 
 log = logging.getLogger("vsrkit")
@@ -37,7 +37,7 @@ class Recipe:
     folder: WorkFolder
     height: int  # of the finished frames, before they are turned
     width: int
-    chunk: int  # frames that may wait between the stages
+    chunk: int  # frames that may wait between the stages; 0: they take turns
     encoding: Encoding | None  # None for images
     names: tuple[str, ...] = ()  # of the images, by frame
     bits: int = 8  # of the images
@@ -50,19 +50,20 @@ Tell: TypeAlias = Callable[[str, int], None]
 
 def produce(parts: Iterable[Part], recipe: Recipe, engine: Engine, tell: Tell) -> None:
     """Make parts in order, each a file that is there whole or not at all."""
-    pieces = ahead(read_pieces(parts, recipe.source), 1)
+    pieces = ahead(read_pieces(parts, recipe.source), min(1, recipe.chunk))
     frames = ahead(upscale_pieces(pieces, engine, recipe.folder, tell), recipe.chunk)
-    for _, made in groupby(frames, key=lambda item: item[0].number):
-        write_part(made, recipe, tell)
+    for part, made in groupby(frames, key=lambda item: item[0]):
+        write_part(part, made, recipe, tell)
 
 
 def read_pieces(parts: Iterable[Part], source: Source) -> Iterator[Read]:
-    """Decode from the start, convert the frames that a piece needs, hold them while it does.
+    """Decode from the start, hold the pictures that a piece needs, convert them for each piece.
 
     No jumps: what a decoder makes of a file after a jump can differ from what it makes in a row.
+    As decoded a picture takes an eighth of the memory that its RGB does.
     """
     pictures = enumerate(source.pictures())
-    held: dict[int, Tensor] = {}
+    held: dict[int, Picture] = {}
     for part in parts:
         for piece in part.pieces:
             first, last = min(piece.frames), max(piece.frames)
@@ -70,14 +71,22 @@ def read_pieces(parts: Iterable[Part], source: Source) -> Iterator[Read]:
                 del held[number]
             for number, picture in pictures if last not in held else ():
                 if number >= first:
-                    held[number] = picture.rgb()
+                    held[number] = picture
                 if number == last:
                     break
             if last not in held:
                 raise VideoError(
                     f"{source.path} gave fewer frames than when it was first read; has it changed?"
                 )
-            yield part, torch.stack([held[n] for n in piece.frames]), piece.keep
+            yield part, _clip([held[n] for n in piece.frames], source), piece.keep
+
+
+def _clip(pictures: Sequence[Picture], source: Source) -> Tensor:
+    """(T, 3, H, W) RGB, filled frame by frame so that none is there twice."""
+    clip = torch.empty(len(pictures), 3, source.info.height, source.info.width)
+    for frame, picture in zip(clip, pictures, strict=True):
+        frame.copy_(picture.rgb())
+    return clip
 
 
 def upscale_pieces(
@@ -99,13 +108,15 @@ def upscale_pieces(
                     yield part, frame, states
                 else:
                     frames = engine.run(Piece(clip, keep))
-                    first = next(frames)  # all the work is done before the first frame is here
-                    yield part, first, []
-                    yield from ((part, frame, []) for frame in frames)
+                    # All the work is done before the first frame is here.
+                    for frame in chain([next(frames)], frames):
+                        yield part, frame, []
+                        del frame  # or it would be there while the next one is made
                 break
             except (MemoryError, RuntimeError) as error:
                 engine = _with_smaller_tiles(engine, clip, error)
                 tell("tile", engine.tile or 0)
+        del clip  # or it would be there while the next one is made
 
 
 def _with_smaller_tiles(engine: Engine, clip: Tensor, error: Exception) -> Engine:
@@ -123,26 +134,27 @@ def _with_smaller_tiles(engine: Engine, clip: Tensor, error: Exception) -> Engin
     return replace(engine, tile=tile)
 
 
-def write_part(made: Iterable[Made], recipe: Recipe, tell: Tell) -> None:
+def write_part(part: Part, made: Iterable[Made], recipe: Recipe, tell: Tell) -> None:
     """Encode the frames of one part and put its file in place."""
-    packets = []
-    encoder = Encoder(recipe.encoding) if recipe.encoding else None
-    part: Part | None = None
+    frames = _finished(part, made, recipe, tell)
+    path = recipe.folder.part(part.number)
+    if recipe.encoding:
+        write_packets(path, encode_all(frames, recipe.encoding))
+    else:
+        for name, frame in zip(recipe.names[part.start : part.stop], frames, strict=True):
+            write_image(recipe.folder.images / name, frame, bits=recipe.bits)
+        write_whole(path, [b"images\n"])
+    tell("part", part.number)
+
+
+def _finished(part: Part, made: Iterable[Made], recipe: Recipe, tell: Tell) -> Iterator[Tensor]:
+    """Frames as they are written; what the model carries on is kept after the last."""
+    number = part.start
     states: States = []
-    for place, (part, frame, states) in enumerate(made):  # noqa: B007  the last are kept
-        finished = turned(fitted(frame, recipe.height, recipe.width), recipe.turn)
-        if encoder:
-            packets += encoder.encode(finished)
-        else:
-            name = recipe.names[part.start + place]
-            write_image(recipe.folder.images / name, finished, bits=recipe.bits)
-        tell("frame", part.start + place)
-    assert part is not None
+    for _, frame, states in made:  # noqa: B007  the last are kept
+        yield turned(fitted(frame, recipe.height, recipe.width), recipe.turn)
+        del frame  # or it would be there while the next one is made
+        tell("frame", number)
+        number += 1
     if states:
         save_states(recipe.folder.state(part.number), states)
-    path = recipe.folder.part(part.number)
-    if encoder:
-        write_packets(path, [*packets, *encoder.finish()])
-    else:
-        write_whole(path, b"images\n")
-    tell("part", part.number)

@@ -154,17 +154,20 @@ def picture_of(frame: Tensor, name: str, colour: Colour) -> VideoFrame:
             _quantise(rgb[channel] * np.float32(top), top, plane)
     else:
         matrix = _matrix(colour.matrix)
+        # Width first, a few rows at a time, then height: no plane is there at full size in float.
+        narrow = [np.empty((height, plane.shape[1]), np.float32) for plane in out[1:3]]
         for rows in _stripes(height):
             luma = _mixed(rgb[:, rows], matrix[0] * luma_span)
             luma += np.float32(luma_zero)
             _quantise(luma, top, out[0][rows])
-        for weights, plane in zip(matrix[1:], out[1:3], strict=layout.kind == "yuv"):
-            chroma = np.empty((height, width), np.float32)
-            for rows in _stripes(height):
-                chroma[rows] = _mixed(rgb[:, rows], weights * chroma_span)
-            small = _reduced(chroma, layout.halvings, colour.siting)
-            small += np.float32(chroma_zero)
-            _quantise(small, top, plane)
+            for weights, chroma in zip(matrix[1:], narrow, strict=layout.kind == "yuv"):
+                mixed = _mixed(rgb[:, rows], weights * chroma_span)
+                chroma[rows] = _reduced(mixed, 1, layout.halvings[1], colour.siting)
+        for chroma, plane in zip(narrow, out[1:3], strict=True):
+            for columns in _stripes(plane.shape[1]):
+                small = _reduced(chroma[:, columns], 0, layout.halvings[0], colour.siting)
+                small += np.float32(chroma_zero)
+                _quantise(small, top, plane[:, columns])
     tag(picture, colour)
     return picture
 
@@ -201,7 +204,7 @@ def _matrix(matrix: int) -> np.ndarray:
 
 
 def _stripes(height: int) -> list[slice]:
-    """A few rows at a time: what is worked on stays in the processor's cache."""
+    """A few rows (or columns) at a time: what is worked on stays in the processor's cache."""
     return [slice(start, start + 32) for start in range(0, height, 32)]
 
 
@@ -243,11 +246,10 @@ def _enlarged(
     return chroma
 
 
-def _reduced(chroma: Samples, halvings: tuple[int, int], siting: Siting) -> Samples:
-    """Chroma at the size that the format stores: the inverse of `_enlarged`."""
-    for axis in (0, 1):
-        for _ in range(halvings[axis]):
-            chroma = _halved(chroma, axis, on_sample=_on_sample(siting)[axis])
+def _reduced(chroma: Samples, axis: int, halvings: int, siting: Siting) -> Samples:
+    """Chroma at the size that the format stores along an axis: the inverse of `_enlarged`."""
+    for _ in range(halvings):
+        chroma = _halved(chroma, axis, on_sample=_on_sample(siting)[axis])
     return chroma
 
 

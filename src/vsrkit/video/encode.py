@@ -1,6 +1,6 @@
 """Frames to packets: which encoder, which samples, and the same bytes every time."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
@@ -28,6 +28,9 @@ from vsrkit.video.probe import VideoInfo
 RGB = 0  # the code of "no matrix"
 
 
+LARGE = 4096 * 2304  # pixels; beyond them an encoder must do with few frames at once
+
+
 @dataclass(frozen=True, slots=True)
 class CodecRule:
     """What an encoder is told unless the user says otherwise.
@@ -37,10 +40,25 @@ class CodecRule:
 
     options: Mapping[str, str]
     threads: int = 1
+    held: int = 120  # memory of the encoder, in pictures as they are stored (measured, rounded up)
+    large: "CodecRule | None" = None  # for frames of more than LARGE pixels
+
+
+def rule_of(codec: str, height: int, width: int) -> CodecRule:
+    """The rule for frames of a size: it decides the bytes, so nothing else may choose it."""
+    rule = RULES.get(codec, CodecRule({}))
+    return rule.large if rule.large and height * width > LARGE else rule
 
 
 RULES = {
-    "libx264": CodecRule({"crf": "17", "preset": "faster", "rc-lookahead": "20"}, threads=2),
+    "libx264": CodecRule(
+        {"crf": "17", "preset": "faster", "rc-lookahead": "20"},
+        threads=2,
+        held=72,
+        large=CodecRule(
+            {"crf": "17", "preset": "faster", "rc-lookahead": "2", "bf": "0", "refs": "1"}, held=18
+        ),
+    ),
     "libx265": CodecRule(
         {
             "crf": "18",
@@ -52,8 +70,9 @@ RULES = {
     "libvpx-vp9": CodecRule(
         {"crf": "20", "b": "0", "deadline": "good", "cpu-used": "4", "row-mt": "1"}, threads=2
     ),
-    "ffv1": CodecRule({"level": "3", "slices": "4", "slicecrc": "1"}),
-    "prores_ks": CodecRule({"profile": "3"}),
+    "ffv1": CodecRule({"level": "3", "slices": "4", "slicecrc": "1"}, held=30),
+    "prores_ks": CodecRule({"profile": "3"}, held=30),
+    "rawvideo": CodecRule({}, held=4),
 }
 CODEC_OF = {".webm": "libvpx-vp9", ".mkv": "libx264", ".mp4": "libx264", ".mov": "libx264"}
 CODEC_OF |= {".m4v": "libx264", ".y4m": "rawvideo"}
@@ -102,7 +121,7 @@ def choose_encoding(
     as the encoder can.
     """
     name = _codec_name(codec, suffix, info)
-    rule = RULES.get(name, CodecRule({}))
+    rule = rule_of(name, height, width)
     chosen = dict(rule.options)
     if crf is not None:
         if name in RULES and "crf" not in rule.options:
@@ -152,6 +171,25 @@ class Encoder:
     def finish(self) -> list[EncodedPacket]:
         """The packets that the encoder still held."""
         return [_plain(packet) for packet in self._context.encode(None)]
+
+
+def encode_all(frames: Iterable[Tensor], encoding: Encoding) -> Iterator[EncodedPacket]:
+    """The packets of frames (3, H, W), from the first to the last."""
+    encoder = Encoder(encoding)
+    for frame in frames:
+        yield from encoder.encode(frame)
+        del frame  # or it would be there while the next one is made
+    yield from encoder.finish()
+
+
+def encoder_memory(encoding: Encoding) -> int:
+    """Bytes that an encoder takes, estimated, with the picture that it is given."""
+    layout = layout_of(encoding.pix_fmt)
+    assert layout is not None
+    chroma = 0.0 if layout.kind == "grey" else 2 / 2 ** sum(layout.halvings)
+    picture = encoding.height * encoding.width * (1 + chroma) * (1 if layout.bits <= 8 else 2)
+    held = rule_of(encoding.codec, encoding.height, encoding.width).held
+    return round(picture * (held + 1))
 
 
 def open_encoder(encoding: Encoding) -> VideoCodecContext:
