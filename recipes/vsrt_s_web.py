@@ -21,7 +21,7 @@ def config() -> TrainConfig:
         crop=48,
         optimizer="muon",
         learning_rate=6e-4,
-        flow_learning_rate_scale=0.1,
+        flow_learning_rate_scale=0.0,  # Muon makes large steps of its faint gradient: it drifts
         minimum_learning_rate=1e-6,
         warmup_steps=50,
         clip_gradients=0.5,

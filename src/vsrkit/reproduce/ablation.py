@@ -231,7 +231,8 @@ def config_of(
         crop=settings.crop,
         optimizer="adam" if settings.model == "vsrt" else "muon",
         learning_rate=settings.learning_rate,
-        flow_learning_rate_scale=0.1,
+        # Muon makes large steps of a flow network's faint gradient: it drifts.
+        flow_learning_rate_scale=0.1 if settings.model == "vsrt" else 0.0,
         minimum_learning_rate=settings.learning_rate / 100,
         warmup_steps=min(20, steps // 4),
         clip_gradients=0.5,

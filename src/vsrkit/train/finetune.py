@@ -78,7 +78,7 @@ def finetune(
             crop=crop,
             optimizer="muon",
             learning_rate=3e-4,
-            flow_learning_rate_scale=0.1,
+            flow_learning_rate_scale=0.0,  # Muon makes large steps of its faint gradient
             minimum_learning_rate=1e-6,
             warmup_steps=min(20, steps),
             clip_gradients=0.5,
