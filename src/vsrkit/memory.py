@@ -65,7 +65,7 @@ def plan_memory(
         )
         for side in sides
         for on_disk in ((False, True) if side else (False,))
-        for frames in ((8, 2, 0) if chunk is None else (chunk,))
+        for frames in ((16, 8, 2, 0) if chunk is None else (chunk,))
     ]
     fitting = [plan for plan in plans if plan.peak <= limit]
     if not fitting:
