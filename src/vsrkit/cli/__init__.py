@@ -35,7 +35,7 @@ for group in (demo, upscale, doctor, plan, models, evaluate, inspect, train, the
 
 
 @app.callback(invoke_without_command=True)
-def options(
+def top_level(
     debug: Annotated[
         bool, typer.Option("--debug", help="Show the full trace of an error.")
     ] = False,

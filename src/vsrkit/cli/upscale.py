@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from vsrkit.cli import options
+
 commands = typer.Typer()
 
 
@@ -21,34 +23,23 @@ def upscale(
     scale: Annotated[
         int | None, typer.Option("--scale", "-s", help="2, 3 or 4; less than 4 is resampled.")
     ] = None,
-    height: Annotated[int | None, typer.Option(help="Lines of the result, for any scale.")] = None,
+    height: options.Height = None,
     quality: Annotated[
         str, typer.Option(help="best, balanced or fast: overlap of windows, for models with such.")
     ] = "best",
-    start: Annotated[str | None, typer.Option(help="Begin here: seconds or 1:02:03.5.")] = None,
-    end: Annotated[str | None, typer.Option(help="End here.")] = None,
-    codec: Annotated[
-        str | None, typer.Option("--codec", "-c", help="h264, hevc, av1, vp9, ffv1, prores ...")
-    ] = None,
-    crf: Annotated[int | None, typer.Option(help="Less is better and larger.")] = None,
-    encoder_options: Annotated[
-        list[str] | None,
-        typer.Option("--encoder-option", "-e", help="key=value for the encoder; repeatable."),
-    ] = None,
-    pix_fmt: Annotated[str | None, typer.Option(help="yuv420p, yuv420p10le ...")] = None,
-    device: Annotated[
-        str, typer.Option("--device", "-d", help="auto, cpu, cuda, cuda:N or mps.")
-    ] = "auto",
-    precision: Annotated[str, typer.Option(help="auto, float32 or bfloat16.")] = "auto",
-    workers: Annotated[int, typer.Option(help="Processes that share the work.")] = 1,
-    max_memory: Annotated[
-        str | None, typer.Option(help="For example 2G; else a safe share of what is free.")
-    ] = None,
-    tile: Annotated[
-        int | None, typer.Option("--tile", "-t", help="Side of tiles; 0 for whole frames.")
-    ] = None,
+    start: options.Start = None,
+    end: options.End = None,
+    codec: options.Codec = None,
+    crf: options.Crf = None,
+    encoder_options: options.EncoderOptions = None,
+    pix_fmt: options.PixFmt = None,
+    device: options.Device = "auto",
+    precision: options.Precision = "auto",
+    workers: options.Workers = 1,
+    max_memory: options.MaxMemory = None,
+    tile: options.Tile = None,
     chunk: Annotated[int | None, typer.Option(help="Frames that wait between the stages.")] = None,
-    frame_rate: Annotated[str, typer.Option(help="Of images, which do not know theirs.")] = "25",
+    frame_rate: options.FrameRate = "25",
     raw: Annotated[
         str | None, typer.Option(help="Rawvideo on the input pipe: 320x180,yuv420p,25.")
     ] = None,
