@@ -6,6 +6,7 @@ from tests.clips import write_clip
 from vsrkit.errors import VsrkitError
 from vsrkit.memory import estimate, free_memory, halved, parse_size, plan_memory, show
 from vsrkit.models import build_model
+from vsrkit.video.colour import picture_bytes
 from vsrkit.video.encode import choose_encoding, encoder_memory
 from vsrkit.video.read import open_source
 
@@ -31,13 +32,21 @@ def test_what_cannot_fit_is_said(small):
         plan_memory(small, height=2160, width=3840, limit=1 << 30)
 
 
-def test_frames_of_1280x720_fit_into_three_gigabytes_with_their_encoder(small, tmp_path):
-    info = open_source(write_clip(tmp_path / "in.mkv", frames=1, width=64, height=48)).info
-    encoding = choose_encoding(info, suffix=".mkv", height=2880, width=5120)
-    after = encoder_memory(encoding)
-    plan = plan_memory(small, height=720, width=1280, limit=3 << 30, after=after)
-    assert after < plan.peak <= 3 << 30
-    assert plan.on_disk
+@pytest.mark.parametrize(
+    ("height", "width", "bits"), [(540, 960, 10), (720, 1280, 8), (720, 1280, 10), (1080, 1920, 8)]
+)
+def test_common_sizes_fit_into_two_gigabytes_with_their_encoder(
+    small, tmp_path, height, width, bits
+):
+    pix_fmt = "yuv420p" if bits == 8 else "yuv420p10le"
+    clip = write_clip(tmp_path / "in.mkv", frames=1, width=64, height=48, pix_fmt=pix_fmt)
+    encoding = choose_encoding(
+        open_source(clip).info, suffix=".mkv", height=4 * height, width=4 * width
+    )
+    after, held = encoder_memory(encoding), picture_bytes(pix_fmt)
+    plan = plan_memory(small, height=height, width=width, limit=2 << 30, after=after, held=held)
+    assert after < plan.peak <= 2 << 30
+    assert plan.frugal
     assert plan.chunk == 0
 
 
@@ -60,6 +69,9 @@ def test_more_of_anything_takes_more(small):
     assert estimate(small, 360, 320, None, 2, False) > base
     assert estimate(small, 180, 320, None, 8, False) > base
     assert estimate(small, 180, 320, 64, 2, False) < base
+    frugal = estimate(small, 180, 320, 64, 0, True)
+    assert frugal < estimate(small, 180, 320, 64, 0, False)
+    assert frugal < estimate(small, 180, 320, 64, 0, True, by_rows=False)
 
 
 def test_a_failed_allocation_halves_the_tile(small):

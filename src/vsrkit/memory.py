@@ -21,10 +21,9 @@ PROGRAM = 420 << 20  # bytes of a process that has torch and a model in it and d
 FLOAT = 4
 FRAME = 3 * FLOAT  # bytes of one pixel of one frame
 STEPS = 16  # feature maps that a model has at once besides one for each frame
-DECODED = 3  # bytes of one pixel as decoded, up to 4:2:0 in ten bits
+DECODED = 3.0  # bytes of one pixel as decoded, up to 4:2:0 in ten bits
 DECODING = 16  # pictures that a decoder holds
 CHROMA = 8  # bytes for each pixel of a frame while it becomes a picture
-HEAP = 1 << 30  # freed blocks that the allocator may keep from tile to tile (allocator.py)
 SLACK = 1.15  # what the allocator loses between blocks
 
 
@@ -34,7 +33,7 @@ class MemoryPlan:
 
     tile: int | None  # side of the tiles in LR pixels; None runs whole frames
     chunk: int  # frames that wait between decoder, model and encoder; 0: they take turns
-    on_disk: bool  # whether the tiles of a piece wait on disk until they are blended
+    frugal: bool  # tiles wait on disk, and no frame is ever whole: it comes and goes in rows
     peak: int  # bytes, estimated, of one process
 
 
@@ -47,11 +46,15 @@ def plan_memory(
     tile: int | None = None,
     chunk: int | None = None,
     after: int = 0,
+    held: float = DECODED,
+    by_rows: bool = True,
 ) -> MemoryPlan:
     """The fastest plan for frames of this size that stays below `limit` bytes in one process.
 
     tile: 0 for whole frames, a side to demand it, None to choose.
     after: bytes that are needed after the model, to finish and encode its frames.
+    held: bytes of one pixel of a frame that waits to become part of a piece.
+    by_rows: whether frames can be read and written a few rows at a time; those of a pipe cannot.
     """
     spec: Spec = model.spec  # type: ignore[assignment]
     if tile is None:
@@ -61,11 +64,15 @@ def plan_memory(
         sides = [tile or None]
     plans = [
         MemoryPlan(
-            side, frames, on_disk, after + estimate(model, height, width, side, frames, on_disk)
+            side,
+            frames,
+            frugal,
+            after
+            + estimate(model, height, width, side, frames, frugal, held=held, by_rows=by_rows),
         )
         for side in sides
-        for on_disk in ((False, True) if side else (False,))
-        for frames in ((16, 8, 2, 0) if chunk is None else (chunk,))
+        for frugal in ((False, True) if side else (False,))
+        for frames in ((0,) if frugal else (16, 8, 2, 0) if chunk is None else (chunk,))
     ]
     fitting = [plan for plan in plans if plan.peak <= limit]
     if not fitting:
@@ -78,7 +85,15 @@ def plan_memory(
 
 
 def estimate(
-    model: nn.Module, height: int, width: int, tile: int | None, chunk: int, on_disk: bool
+    model: nn.Module,
+    height: int,
+    width: int,
+    tile: int | None,
+    chunk: int,
+    frugal: bool,
+    *,
+    held: float = DECODED,
+    by_rows: bool = True,
 ) -> int:
     """Peak bytes of a process that upscales frames of this size, up to the encoder."""
     spec: Spec = model.spec  # type: ignore[assignment]
@@ -88,16 +103,18 @@ def estimate(
     part = lr if tile is None else min(tile, height) * min(tile, width)
     features = part * FLOAT * width_of(model) * (seen + STEPS)
     # Tiles overlap by a quarter at most, so that together they have at most 16/9 of the pixels.
-    made = (
-        kept * FRAME * (part * spec.scale**2 if on_disk else hr if tile is None else hr * 16 // 9)
-    )
-    # A clip is in use; others wait to be used or to be put among those that wait.
-    clips = (3 if chunk else 1) + any(side % spec.multiple for side in (height, width))
-    read = lr * (FRAME * (seen * clips + 2) + DECODED * (seen + DECODING))
-    waiting = hr * (FRAME * (1 + (chunk + 2 if chunk else 0)) + CHROMA)
+    made = kept * FRAME * (part * spec.scale**2 if frugal else hr if tile is None else hr * 16 // 9)
+    by_rows = by_rows and frugal and not isinstance(spec.context, Carried)
+    if by_rows and tile:  # a row of tiles, twice where it is padded, and one of them
+        clips = FRAME * seen * (2 * min(tile, height) * width + part)
+    else:  # a clip is in use; others wait to be used or to be put among those that wait
+        padded = any(side % spec.multiple for side in (height, width))
+        clips = FRAME * seen * lr * ((3 if chunk else 1) + padded)
+    read = clips + lr * (2 * FRAME + held * (seen + DECODING))
+    finished = 0 if by_rows else chunk + 3 if chunk else 1
+    waiting = hr * (FRAME * finished + CHROMA)
     weights = sum(p.numel() for p in model.parameters()) * FLOAT
-    kept_free = HEAP if on_disk else 0
-    return PROGRAM + kept_free + round(SLACK * (features + made + read + waiting + weights))
+    return PROGRAM + round(SLACK * (features + made + read + waiting + weights))
 
 
 def frames_at_once(context: Context) -> tuple[int, int]:

@@ -9,10 +9,11 @@ from torch import Tensor
 
 from vsrkit.job.folder import WorkFolder
 from vsrkit.job.parts import Part
-from vsrkit.job.produce import Read, read_pieces, upscale_pieces
+from vsrkit.job.produce import Read, read_pieces, upscale_pieces, whole_piece
 from vsrkit.job.scan import scan
 from vsrkit.models.spec import Carried, Context
 from vsrkit.resample import fitted
+from vsrkit.rows import whole_of
 from vsrkit.upscale import Engine
 from vsrkit.video.images import write_image
 from vsrkit.video.read import Source, turned
@@ -81,13 +82,13 @@ def _upscaled(
     originals: deque[Tensor] = deque()
 
     def read() -> Iterator[Read]:
-        for part, clip, keep in read_pieces(parts, source):
-            originals.extend(clip[keep])
-            yield part, clip, keep
+        for part, piece in read_pieces(parts, source, whole_piece):
+            originals.extend(whole_of(piece.clip)[piece.keep])
+            yield part, piece
 
     made = upscale_pieces(read(), engine, WorkFolder(folder), lambda what, value: None)
     for (shot, number), (_, sr, _) in zip(numbers, made, strict=True):
-        yield shot, number, originals.popleft(), sr
+        yield shot, number, originals.popleft(), whole_of(sr)
 
 
 def side_by_side(lr: Tensor, sr: Tensor) -> Tensor:

@@ -1,16 +1,19 @@
 """Cut frames into overlapping tiles, run a model on each, and blend the results without a seam."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from itertools import pairwise
+from functools import partial
+from itertools import pairwise, product
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import IO
+from typing import IO, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
+
+from vsrkit.rows import Rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,51 +62,77 @@ def plan_spans(length: int, size: int, overlap: int) -> list[Span]:
     ]
 
 
+class Grid(NamedTuple):
+    """The tiles of a frame: every row of `down` with every column of `across`."""
+
+    down: list[Span]
+    across: list[Span]
+
+
+def plan_grid(height: int, width: int, size: int, overlap: int) -> Grid:
+    """Tiles for a frame that may be shorter than a tile on one axis; there it is the tile."""
+    sizes = (min(size, height), min(size, width))
+    return Grid(
+        *(
+            plan_spans(length, side, min(overlap, side // 2))
+            for length, side in zip((height, width), sizes, strict=True)
+        )
+    )
+
+
 def run_tiled(
     run: Callable[[Tensor], Tensor],
-    clip: Tensor,
+    read: Callable[[int, int], Tensor],
+    grid: Grid,
     *,
-    size: int,
-    overlap: int,
     scale: int,
     scratch: Path | None = None,
-) -> Iterator[Tensor]:
-    """Run `run` on tiles of (1, T, 3, H, W) and blend: frames (3, sH, sW), one by one.
+) -> Iterator[Rows]:
+    """Run `run` on the tiles of a clip and blend: frames (3, sH, sW), each to be read in its turn.
 
+    read: rows from, to -> (1, T, 3, to - from, W)
     scratch: a folder where the results of the tiles can wait. Then memory holds those of one tile
         and not of the whole frame, times the frames of a clip.
     """
-    height, width = clip.shape[-2:]
-    grid = list(_grid(height, width, size, overlap))
     with TemporaryFile(dir=scratch) if scratch else nullcontext() as file:
         shelf = Shelf(file)
-        for rows, columns in grid:
-            tile = clip[..., rows.start : rows.stop, columns.start : columns.stop]
-            shelf.put(run(tile.contiguous())[0])
-        down = _shares((rows for rows, _ in grid), scale)
-        across = _shares((columns for _, columns in grid), scale)
+        for rows in grid.down:
+            band = read(rows.start, rows.stop)
+            for columns in grid.across:
+                shelf.put(run(band[..., columns.start : columns.stop].contiguous())[0])
+            del band  # or it would be there while the next one is read
+        shares = (_shares(grid.down, scale), _shares(grid.across, scale))
+        size = (grid.down[-1].stop * scale, grid.across[-1].stop * scale)
 
-        def blend(number: int) -> Tensor:
-            total = clip.new_zeros(3, height * scale, width * scale)
-            for place, (rows, columns) in enumerate(grid):
-                fade = (down[rows][:, None] * across[columns]).to(clip)
-                where = (rows.place(scale), columns.place(scale))
-                total[:, *where] += shelf.get(place, number).to(clip) * fade
+        def blend(number: int, start: int, stop: int) -> Tensor:
+            total: Tensor | None = None
+            for place, (rows, columns) in enumerate(product(grid.down, grid.across)):
+                top = rows.start * scale
+                first, last = max(start, top), min(stop, rows.stop * scale)
+                if first >= last:
+                    continue
+                tile = shelf.get(place, number, first - top, last - top).float()
+                if total is None:
+                    total = tile.new_zeros(3, stop - start, size[1])
+                fade = shares[0][rows][first - top : last - top, None] * shares[1][columns]
+                part = total[:, first - start : last - start, columns.place(scale)]
+                part += tile * fade.to(tile)
+            assert total is not None  # tiles cover the frame
             return total
 
-        yield from map(blend, range(shelf.frames))  # holds no frame while it makes the next
+        for number in range(shelf.frames):
+            yield Rows((3, *size), partial(blend, number))
 
 
-def _shares(spans: Iterable[Span], scale: int) -> dict[Span, Tensor]:
+def _shares(spans: Sequence[Span], scale: int) -> dict[Span, Tensor]:
     """The weights of tiles along one axis, made to add up to one exactly where they do not.
 
     That is so for each axis alone, so no frame of weights is needed to divide by.
     """
-    different = sorted(set(spans), key=lambda span: span.start)
-    total = torch.zeros(different[-1].stop * scale)
-    for span in different:
+    total = torch.zeros(spans[-1].stop * scale)
+    for span in spans:
         total[span.place(scale)] += span.weights(scale)
-    return {span: span.weights(scale) / total[span.place(scale)] for span in different}
+    return {span: span.weights(scale) / total[span.place(scale)] for span in spans}
 
 
 class Shelf:
@@ -127,15 +156,17 @@ class Shelf:
             clip = torch.empty(clip.shape, device="meta")
         self._clips.append(clip)
 
-    def get(self, clip: int, frame: int) -> Tensor:
-        """One frame, (3, H, W)."""
+    def get(self, clip: int, frame: int, start: int, stop: int) -> Tensor:
+        """Rows of one frame, (3, stop - start, W)."""
         if not self._file:
-            return self._clips[clip][frame]
-        shape = self._clips[clip].shape[1:]
-        self._file.seek(self._starts[clip] + frame * 4 * shape.numel())
-        return torch.from_numpy(
-            np.fromfile(self._file, np.float32, shape.numel()).reshape(tuple(shape))
-        )
+            return self._clips[clip][frame, :, start:stop]
+        _, channels, height, width = self._clips[clip].shape
+        planes = []
+        for plane in range(channels):
+            row = (frame * channels + plane) * height + start
+            self._file.seek(self._starts[clip] + 4 * row * width)
+            planes.append(np.fromfile(self._file, np.float32, (stop - start) * width))
+        return torch.from_numpy(np.stack(planes).reshape(channels, stop - start, width))
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,15 +215,3 @@ def run_pasted(run: Callable[[Tensor], Tensor], clip: Tensor, *, size: int, scal
             frame[..., rows.place(scale), columns.place(scale)] = sr[..., rows.keep, columns.keep]
     assert frame is not None  # a plan has at least one tile
     return frame
-
-
-def _grid(height: int, width: int, size: int, overlap: int) -> Iterator[tuple[Span, Span]]:
-    for rows in _spans_within(height, size, overlap):
-        for columns in _spans_within(width, size, overlap):
-            yield rows, columns
-
-
-def _spans_within(length: int, size: int, overlap: int) -> list[Span]:
-    """Spans for an axis that may be shorter than a tile, sharing as much as a tile can."""
-    size = min(size, length)
-    return plan_spans(length, size, min(overlap, size // 2))

@@ -6,19 +6,19 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from itertools import chain, groupby, islice
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vsrkit.allocator import keep_freed_memory
+from vsrkit.models.blocks import pad_to
 from vsrkit.models.spec import Carried, Spec, Window
 from vsrkit.precision import Precision, PrecisionName, lay_out, resolve_precision, running_in
-from vsrkit.tiles import run_pasted, run_tiled
+from vsrkit.rows import Rows, rows_of
+from vsrkit.tiles import plan_grid, run_pasted, run_tiled
 from vsrkit.windows import Padding, Piece, pieces
 
 States: TypeAlias = list[Any]  # of a model that carries one, by tile
@@ -43,13 +43,17 @@ class Engine:
 
     def run(self, piece: Piece) -> Iterator[Tensor]:
         """The wanted frames of a piece, (3, sH, sW) each, on the CPU."""
+        return map(Rows.whole, self.run_by_rows(piece))
+
+    def run_by_rows(self, piece: Piece) -> Iterator[Rows]:
+        """The same, each to be read before the next is asked for: tiles may wait on disk."""
 
         def run_model(part: Tensor) -> Tensor:
             if isinstance(self.spec.context, Window) and self.spec.context.emits == "centre":
                 return self.model(part)
             return self.model(part, keep=piece.keep)
 
-        return self._fitted(run_model, pad_clip(piece.clip, self.spec.min_frames))
+        return self._fitted(run_model, piece)
 
     def carry(self, shot: Iterable[Tensor]) -> Iterator[Tensor]:
         """Frames of a shot one by one, the model's state handed from each to the next."""
@@ -77,41 +81,53 @@ class Engine:
             after.append(state)
             return sr[:, None]
 
-        sr = next(self._fitted(step_model, clip))
-        return sr, after
+        sr = next(self._fitted(step_model, Piece(clip, slice(1))))
+        return sr.whole(), after
 
-    def _fitted(self, run: Callable[[Tensor], Tensor], clip: Tensor) -> Iterator[Tensor]:
+    def _fitted(self, run: Callable[[Tensor], Tensor], piece: Piece) -> Iterator[Rows]:
         """Give `run` a size that the model accepts; cut the frames it answers back to the clip's.
 
         They stay within [0, 1], or within what the clip itself reaches: videos keep highlights
         above white and colours that no screen has, and those are not ours to clip.
         """
-        spec = self.spec
-        height, width = (side * spec.scale for side in clip.shape[-2:])
-        low, high = min(0.0, float(clip.min())), max(1.0, float(clip.max()))
-        padded = pad_frames(clip, spec)[None].to(self.device)  # (1, T, 3, H, W)
+        spec, clip = self.spec, rows_of(piece.clip)
+        low, high = piece.limits or _limits(clip)
+        height, width = clip.shape[-2:]
+        size = padded_size(height, width, spec)
         tile = spec.tile or self.tile
 
         def answer(part: Tensor) -> Tensor:
             with running_in(self.precision, self.device):
                 return run(part)
 
-        frames: Iterator[Tensor]
-        if tile and self.stitch == "paste" and min(padded.shape[-2:]) >= tile:
-            pasted = run_pasted(answer, padded, size=tile, scale=spec.scale)[0]
-            frames = (frame.float().clamp(low, high) for frame in pasted)
-        elif tile and max(padded.shape[-2:]) > tile:
-            overlap = self.overlap or min(32, tile // 4)
-            blended = run_tiled(
-                answer, padded, size=tile, overlap=overlap, scale=spec.scale, scratch=self.scratch
-            )
-            # These are ours to change, and map holds none while the next is made.
-            frames = map(partial(torch.clamp_, min=low, max=high), blended)
+        def padded(start: int, stop: int) -> Tensor:
+            """Rows of what the model gets, (1, T, 3, stop - start, W)."""
+            part = pad_clip(clip.read(start, min(stop, height)), spec.min_frames)
+            return pad_to(part, stop - start, size[1])[None].to(self.device)
+
+        def finish(frame: Rows) -> Rows:
+            def read(start: int, stop: int) -> Tensor:
+                rows = frame.read(start, stop)[..., : width * spec.scale].float()
+                # In place where it may be: a second frame would take as much memory as the first.
+                clamp = torch.clamp if rows.is_inference() else torch.clamp_
+                return clamp(rows, min(0.0, low), max(1.0, high)).cpu()
+
+            return Rows((3, height * spec.scale, width * spec.scale), read)
+
+        if tile and self.stitch == "blend" and max(size) > tile:
+            grid = plan_grid(*size, tile, self.overlap or min(32, tile // 4))
+            frames = run_tiled(answer, padded, grid, scale=spec.scale, scratch=self.scratch)
+        elif tile and self.stitch == "paste" and min(size) >= tile:
+            pasted = run_pasted(answer, padded(0, size[0]), size=tile, scale=spec.scale)
+            frames = map(rows_of, pasted[0])
         else:
-            frames = (frame.float().clamp(low, high) for frame in answer(padded)[0])
-        for frame in frames:
-            yield frame[..., :height, :width].cpu()
-            del frame  # or it would be there while the next one is made
+            frames = map(rows_of, answer(padded(0, size[0]))[0])
+        yield from map(finish, frames)
+
+
+def _limits(clip: Rows) -> tuple[float, float]:
+    low, high = clip.whole().aminmax()
+    return float(low), float(high)
 
 
 def make_engine(
@@ -203,14 +219,11 @@ def gather(work: Iterable[Piece], frames: int) -> Iterator[list[Piece]]:
         yield held
 
 
-def pad_frames(clip: Tensor, spec: Spec) -> Tensor:
-    """Repeat the right and bottom edges of (T, 3, H, W) until the model accepts its size."""
-    h, w = clip.shape[-2:]
+def padded_size(height: int, width: int, spec: Spec) -> tuple[int, int]:
+    """The least size that the model accepts for frames of this one."""
     least, multiple = spec.tile or spec.minimum, spec.multiple
-    height, width = (-(-max(side, least) // multiple) * multiple for side in (h, w))
-    if (height, width) == (h, w):
-        return clip
-    return F.pad(clip, (0, width - w, 0, height - h), mode="replicate")
+    height, width = (-(-max(side, least) // multiple) * multiple for side in (height, width))
+    return height, width
 
 
 def pad_clip(clip: Tensor, frames: int) -> Tensor:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from vsrkit.models.spec import Carried, Context, Segments, Window
+from vsrkit.rows import Rows
 
 # What stands in for frames before the first and after the last of a shot.
 Padding: TypeAlias = Literal["replicate", "reflection", "reflection_circle", "circle"]
@@ -19,8 +20,9 @@ Padding: TypeAlias = Literal["replicate", "reflection", "reflection_circle", "ci
 class Piece:
     """Frames that a model runs at once, and which of them are wanted."""
 
-    clip: Tensor  # (T, 3, H, W)
+    clip: Tensor | Rows  # (T, 3, H, W)
     keep: slice  # along T
+    limits: tuple[float, float] | None = None  # its smallest and largest value, where known
 
 
 @dataclass(frozen=True, slots=True)

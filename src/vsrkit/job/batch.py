@@ -6,6 +6,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from vsrkit.errors import StoppedError, VideoError, VsrkitError
 from vsrkit.job.folder import WorkFolder
@@ -172,17 +173,18 @@ def counted(
 
 
 def _to_pipe(request: Request, source: Source, pictures: Iterator[Picture]) -> str:
-    prepared = prepare(source, replace(request.wishes, codec="rawvideo"), suffix=".y4m")
-    assert prepared.encoding is not None
-    size = (prepared.height, prepared.width)
-    frames = upscale_stream(
-        pictures,
-        prepared.engine,
-        size=size,
-        turn=source.info.rotation,
-        chunk=prepared.memory.chunk,
-    )
-    count = write_y4m(frames, prepared.encoding, sys.stdout.buffer)
+    wishes = replace(request.wishes, codec="rawvideo")
+    with TemporaryDirectory(prefix="vsrkit-") as scratch:
+        prepared = prepare(source, wishes, suffix=".y4m", scratch=Path(scratch), by_rows=False)
+        assert prepared.encoding is not None
+        frames = upscale_stream(
+            pictures,
+            prepared.engine,
+            size=(prepared.height, prepared.width),
+            turn=source.info.rotation,
+            chunk=prepared.memory.chunk,
+        )
+        count = write_y4m(frames, prepared.encoding, sys.stdout.buffer)
     return f"{count} frames of {prepared.width}x{prepared.height}"
 
 
@@ -196,7 +198,9 @@ def _pipe_to_file(
     with folder.held():
         folder.clear()
         suffix = goal.path.suffix.lower()
-        prepared = prepare(source, request.wishes, suffix=suffix, scratch=folder.path)
+        prepared = prepare(
+            source, request.wishes, suffix=suffix, scratch=folder.path, by_rows=False
+        )
         assert prepared.encoding is not None
         size = (prepared.height, prepared.width)
         frames = upscale_stream(pictures, prepared.engine, size=size, chunk=prepared.memory.chunk)

@@ -14,6 +14,7 @@ from vsrkit.models import best_at_hand, load_model
 from vsrkit.models.spec import Spec
 from vsrkit.precision import PrecisionName
 from vsrkit.upscale import Engine, make_engine
+from vsrkit.video.colour import picture_bytes
 from vsrkit.video.encode import Encoding, choose_encoding, encoder_memory, open_encoder
 from vsrkit.video.read import Source
 
@@ -59,12 +60,14 @@ def prepare(
     suffix: str | None,
     chosen: Choices = Choices(),  # noqa: B008  frozen
     scratch: Path | None = None,
+    by_rows: bool = True,
 ) -> Prepared:
     """Choose everything before the first frame, and refuse what cannot work.
 
     suffix: of the video to be written; None for images.
     chosen: what an earlier run of the same job decided.
     scratch: a folder for what does not fit into memory.
+    by_rows: whether the frames of the source can be read again and again; those of a pipe cannot.
     """
     name, model = _model(wishes.model)
     info = source.info
@@ -91,17 +94,17 @@ def prepare(
     spec: Spec = model.spec  # type: ignore[assignment]
     made = FRAME * info.height * info.width * spec.scale**2
     resized = height != info.height * spec.scale
-    # Images, and frames that get another size, are there three times for a moment.
     after = encoder_memory(encoding) if encoding else 0
-    after += 2 * made if resized or encoding is None else 0
-    memory = _memory(model, source, wishes, chosen, after)
+    # Images, and frames that get another size, are whole, and three times for a moment.
+    after += 3 * made if resized or encoding is None else 0
+    memory = _memory(model, source, wishes, chosen, after, by_rows=by_rows)
     engine = make_engine(
         model,
         precision=choose_precision(wishes.precision, chosen),
         device=device_at_hand(wishes.device),
         tile=memory.tile,
     )
-    if memory.on_disk and scratch:
+    if memory.frugal and scratch:
         engine = replace(engine, scratch=scratch)
     return Prepared(
         model=name, engine=engine, memory=memory, height=height, width=width, encoding=encoding
@@ -127,7 +130,13 @@ def _model(wish: str | Path | nn.Module | None) -> tuple[str, nn.Module]:
 
 
 def _memory(
-    model: nn.Module, source: Source, wishes: Wishes, chosen: Choices, after: int
+    model: nn.Module,
+    source: Source,
+    wishes: Wishes,
+    chosen: Choices,
+    after: int,
+    *,
+    by_rows: bool,
 ) -> MemoryPlan:
     limit = wishes.max_memory
     if isinstance(limit, str):
@@ -142,6 +151,8 @@ def _memory(
         tile=wishes.tile if wishes.tile is not None else chosen.tile,
         chunk=wishes.chunk,
         after=after,
+        held=picture_bytes(source.info.pix_fmt) if by_rows else FRAME,
+        by_rows=by_rows,
     )
     spec_tile = model.spec.tile
     if plan.tile and spec_tile is None and wishes.tile is None:

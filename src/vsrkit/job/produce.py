@@ -16,6 +16,7 @@ from vsrkit.job.parts import Part
 from vsrkit.memory import halved
 from vsrkit.models.spec import Carried
 from vsrkit.resample import fitted
+from vsrkit.rows import Rows, whole_of
 from vsrkit.upscale import Engine, States
 from vsrkit.video.encode import Encoding, encode_all
 from vsrkit.video.images import write_image
@@ -25,8 +26,9 @@ from vsrkit.windows import Piece
 
 log = logging.getLogger("vsrkit")
 
-Read: TypeAlias = tuple[Part, Tensor, slice]  # a piece of a part: its clip and what to keep
-Made: TypeAlias = tuple[Part, Tensor, States]  # a frame of a part, and what the model carries on
+Read: TypeAlias = tuple[Part, Piece]
+# A frame of a part, and what the model carries on.
+Made: TypeAlias = tuple[Part, Tensor | Rows, States]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +40,7 @@ class Recipe:
     height: int  # of the finished frames, before they are turned
     width: int
     chunk: int  # frames that may wait between the stages; 0: they take turns
+    frugal: bool  # frames are never whole: decoded, blended and encoded a few rows at a time
     encoding: Encoding | None  # None for images
     names: tuple[str, ...] = ()  # of the images, by frame
     bits: int = 8  # of the images
@@ -50,14 +53,21 @@ Tell: TypeAlias = Callable[[str, int], None]
 
 def produce(parts: Iterable[Part], recipe: Recipe, engine: Engine, tell: Tell) -> None:
     """Make parts in order, each a file that is there whole or not at all."""
-    pieces = ahead(read_pieces(parts, recipe.source), min(1, recipe.chunk))
-    frames = ahead(upscale_pieces(pieces, engine, recipe.folder, tell), recipe.chunk)
+    by_rows = recipe.frugal and not isinstance(engine.spec.context, Carried)
+    make_piece = stored_piece if by_rows else whole_piece
+    pieces = ahead(read_pieces(parts, recipe.source, make_piece), min(1, recipe.chunk))
+    made = upscale_pieces(pieces, engine, recipe.folder, tell, by_rows=by_rows)
+    frames = ahead(made, recipe.chunk)
     for part, made in groupby(frames, key=lambda item: item[0]):
         write_part(part, made, recipe, tell)
 
 
-def read_pieces(parts: Iterable[Part], source: Source) -> Iterator[Read]:
-    """Decode from the start, hold the pictures that a piece needs, convert them for each piece.
+def read_pieces(
+    parts: Iterable[Part],
+    source: Source,
+    make_piece: Callable[[Sequence[Picture], Source, slice], Piece],
+) -> Iterator[Read]:
+    """Decode from the start, hold the pictures that a piece needs, make it of them.
 
     No jumps: what a decoder makes of a file after a jump can differ from what it makes in a row.
     As decoded a picture takes an eighth of the memory that its RGB does.
@@ -78,51 +88,75 @@ def read_pieces(parts: Iterable[Part], source: Source) -> Iterator[Read]:
                 raise VideoError(
                     f"{source.path} gave fewer frames than when it was first read; has it changed?"
                 )
-            yield part, _clip([held[n] for n in piece.frames], source), piece.keep
+            yield part, make_piece([held[n] for n in piece.frames], source, piece.keep)
 
 
-def _clip(pictures: Sequence[Picture], source: Source) -> Tensor:
-    """(T, 3, H, W) RGB, filled frame by frame so that none is there twice."""
+def whole_piece(pictures: Sequence[Picture], source: Source, keep: slice) -> Piece:
+    """Every picture as RGB at once, filled frame by frame so that none is there twice."""
     clip = torch.empty(len(pictures), 3, source.info.height, source.info.width)
     for frame, picture in zip(clip, pictures, strict=True):
         frame.copy_(picture.rgb())
-    return clip
+    return Piece(clip, keep)
+
+
+def stored_piece(pictures: Sequence[Picture], source: Source, keep: slice) -> Piece:
+    """The same, made anew for every few rows: as decoded, pictures take an eighth of the memory."""
+
+    def read(start: int, stop: int) -> Tensor:
+        clip = torch.empty(len(pictures), 3, stop - start, source.info.width)
+        for frame, picture in zip(clip, pictures, strict=True):
+            frame.copy_(picture.rgb()[:, start:stop])
+        return clip
+
+    ends = [float(end) for picture in pictures for end in picture.rgb().aminmax()]
+    clip = Rows((len(pictures), 3, source.info.height, source.info.width), read)
+    return Piece(clip, keep, limits=(min(ends), max(ends)))
 
 
 def upscale_pieces(
-    pieces: Iterable[Read], engine: Engine, folder: WorkFolder, tell: Tell
+    pieces: Iterable[Read],
+    engine: Engine,
+    folder: WorkFolder,
+    tell: Tell,
+    *,
+    by_rows: bool = False,
 ) -> Iterator[Made]:
-    """Run the model. Where memory does not suffice, go on with tiles of half the size."""
+    """Run the model. Where memory does not suffice, go on with tiles of half the size.
+
+    by_rows: give frames that are not whole, each to be used before the next is asked for.
+    """
     states: States = []
     carries = isinstance(engine.spec.context, Carried)
     before: Part | None = None
-    for part, clip, keep in pieces:
-        if carries and before is None and part.start > 0 and len(clip) == 1:
-            like = engine.model.step(clip[:, :, :16, :16].to(engine.device), None)[1]  # type: ignore[operator]
+    for part, piece in pieces:
+        begins = piece.clip.shape[0] == 2  # of a shot, where a state is carried
+        if carries and before is None and part.start > 0 and not begins:
+            like = engine.model.step(torch.zeros(1, 3, 16, 16, device=engine.device), None)[1]  # type: ignore[operator]
             states = load_states(folder.state(part.number - 1), like, engine.device)
         before = part
         while True:
             try:
                 if carries:
-                    frame, states = engine.step(clip, [] if len(clip) == 2 else states)
+                    frame, states = engine.step(whole_of(piece.clip), [] if begins else states)
                     yield part, frame, states
                 else:
-                    frames = engine.run(Piece(clip, keep))
+                    run = engine.run_by_rows if by_rows else engine.run
+                    frames: Iterator[Tensor | Rows] = iter(run(piece))
                     # All the work is done before the first frame is here.
-                    for frame in chain([next(frames)], frames):
-                        yield part, frame, []
-                        del frame  # or it would be there while the next one is made
+                    for made in chain([next(frames)], frames):
+                        yield part, made, []
+                        del made  # or it would be there while the next one is made
                 break
             except (MemoryError, RuntimeError) as error:
-                engine = _with_smaller_tiles(engine, clip, error)
+                engine = _with_smaller_tiles(engine, piece, error)
                 tell("tile", engine.tile or 0)
-        del clip  # or it would be there while the next one is made
+        del piece  # or it would be there while the next one is made
 
 
-def _with_smaller_tiles(engine: Engine, clip: Tensor, error: Exception) -> Engine:
+def _with_smaller_tiles(engine: Engine, piece: Piece, error: Exception) -> Engine:
     text = str(error).lower()
     short = isinstance(error, MemoryError | torch.OutOfMemoryError) or "memory" in text
-    height, width = clip.shape[-2:]
+    height, width = piece.clip.shape[-2:]
     tile = halved(engine.tile, height, width, engine.spec) if short else None
     if not short:
         raise error
@@ -142,17 +176,21 @@ def write_part(part: Part, made: Iterable[Made], recipe: Recipe, tell: Tell) -> 
         write_packets(path, encode_all(frames, recipe.encoding))
     else:
         for name, frame in zip(recipe.names[part.start : part.stop], frames, strict=True):
-            write_image(recipe.folder.images / name, frame, bits=recipe.bits)
+            write_image(recipe.folder.images / name, whole_of(frame), bits=recipe.bits)
         write_whole(path, [b"images\n"])
     tell("part", part.number)
 
 
-def _finished(part: Part, made: Iterable[Made], recipe: Recipe, tell: Tell) -> Iterator[Tensor]:
+def _finished(
+    part: Part, made: Iterable[Made], recipe: Recipe, tell: Tell
+) -> Iterator[Tensor | Rows]:
     """Frames as they are written; what the model carries on is kept after the last."""
     number = part.start
     states: States = []
     for _, frame, states in made:  # noqa: B007  the last are kept
-        yield turned(fitted(frame, recipe.height, recipe.width), recipe.turn)
+        if recipe.turn or tuple(frame.shape[-2:]) != (recipe.height, recipe.width):
+            frame = turned(fitted(whole_of(frame), recipe.height, recipe.width), recipe.turn)
+        yield frame
         del frame  # or it would be there while the next one is made
         tell("frame", number)
         number += 1

@@ -167,6 +167,7 @@ def _recipe(
         height=prepared.height,
         width=prepared.width,
         chunk=prepared.memory.chunk,
+        frugal=prepared.memory.frugal,
         encoding=prepared.encoding,
         names=image_names(goal, source, frames) if goal.images else (),
         bits=16 if source.info.bits > 8 else 8,

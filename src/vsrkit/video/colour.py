@@ -18,6 +18,8 @@ from av.video.format import VideoFormat
 from av.video.frame import VideoFrame
 from torch import Tensor
 
+from vsrkit.rows import Rows, rows_of
+
 Samples: TypeAlias = np.ndarray  # (H, W), integers or float32
 
 # Codes of ITU-T H.273, as files and FFmpeg have them.
@@ -87,6 +89,14 @@ def layout_of(name: str) -> Layout | None:
     return Layout("grey" if match[5] == "gray" else "rgb", int(match[6] or 8))
 
 
+def picture_bytes(name: str) -> float:
+    """Bytes of one pixel of a picture of the format `name`."""
+    layout = layout_of(planar_format(name))
+    assert layout is not None
+    chroma = 0.0 if layout.kind == "grey" else 2 / 2 ** sum(layout.halvings)
+    return (1 + chroma) * (1 if layout.bits <= 8 else 2)
+
+
 def planar_format(name: str) -> str:
     """The planar format that holds every sample of `name`; the same where it is one."""
     if layout_of(name):
@@ -139,29 +149,32 @@ def rgb_of(picture: VideoFrame, colour: Colour) -> Tensor:
     return torch.from_numpy(rgb)
 
 
-def picture_of(frame: Tensor, name: str, colour: Colour) -> VideoFrame:
+def picture_of(frame: Tensor | Rows, name: str, colour: Colour) -> VideoFrame:
     """(3, H, W) RGB as a picture of the planar format `name`, tagged with its colours."""
     layout = layout_of(name)
     assert layout is not None, name
-    rgb = frame.detach().cpu().float().numpy()
-    height, width = rgb.shape[-2:]
+    height, width = frame.shape[-2:]
+    read = rows_of(frame).read
     picture = VideoFrame(width, height, name)
     luma_zero, luma_span, chroma_zero, chroma_span = _levels(colour.range, layout.bits)
     top = 2**layout.bits - 1
     out = [_samples(plane, layout.bits) for plane in picture.planes]
     if layout.kind == "rgb":
-        for channel, plane in zip((1, 2, 0), out, strict=False):
-            _quantise(rgb[channel] * np.float32(top), top, plane)
+        for rows in _stripes(height):
+            rgb = _pixels(read(rows.start, rows.stop))
+            for channel, plane in zip((1, 2, 0), out, strict=False):
+                _quantise(rgb[channel] * np.float32(top), top, plane[rows])
     else:
         matrix = _matrix(colour.matrix)
         # Width first, a few rows at a time, then height: no plane is there at full size in float.
         narrow = [np.empty((height, plane.shape[1]), np.float32) for plane in out[1:3]]
         for rows in _stripes(height):
-            luma = _mixed(rgb[:, rows], matrix[0] * luma_span)
+            rgb = _pixels(read(rows.start, rows.stop))
+            luma = _mixed(rgb, matrix[0] * luma_span)
             luma += np.float32(luma_zero)
             _quantise(luma, top, out[0][rows])
             for weights, chroma in zip(matrix[1:], narrow, strict=layout.kind == "yuv"):
-                mixed = _mixed(rgb[:, rows], weights * chroma_span)
+                mixed = _mixed(rgb, weights * chroma_span)
                 chroma[rows] = _reduced(mixed, 1, layout.halvings[1], colour.siting)
         for chroma, plane in zip(narrow, out[1:3], strict=True):
             for columns in _stripes(plane.shape[1]):
@@ -205,7 +218,11 @@ def _matrix(matrix: int) -> np.ndarray:
 
 def _stripes(height: int) -> list[slice]:
     """A few rows (or columns) at a time: what is worked on stays in the processor's cache."""
-    return [slice(start, start + 32) for start in range(0, height, 32)]
+    return [slice(start, min(start + 32, height)) for start in range(0, height, 32)]
+
+
+def _pixels(frame: Tensor) -> np.ndarray:
+    return frame.detach().cpu().float().numpy()
 
 
 def _mixed(planes: Sequence[Samples] | np.ndarray, weights: np.ndarray) -> Samples:

@@ -12,6 +12,7 @@ from av.video.codeccontext import VideoCodecContext
 from torch import Tensor
 
 from vsrkit.errors import VideoError
+from vsrkit.rows import Rows, whole_of
 from vsrkit.video.colour import (
     BT709,
     FULL,
@@ -19,6 +20,7 @@ from vsrkit.video.colour import (
     Colour,
     Layout,
     layout_of,
+    picture_bytes,
     picture_of,
     planar_format,
     tag,
@@ -28,7 +30,7 @@ from vsrkit.video.probe import VideoInfo
 RGB = 0  # the code of "no matrix"
 
 
-LARGE = 4096 * 2304  # pixels; beyond them an encoder must do with few frames at once
+LARGE = 4096 * 2304 * 3 // 2  # bytes of a picture; beyond, an encoder must do with few of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,14 +42,16 @@ class CodecRule:
 
     options: Mapping[str, str]
     threads: int = 1
-    held: int = 120  # memory of the encoder, in pictures as they are stored (measured, rounded up)
-    large: "CodecRule | None" = None  # for frames of more than LARGE pixels
+    # Memory of the encoder (measured, rounded up): so many pictures as they are stored, and MiB.
+    held: int = 120
+    base: int = 100
+    large: "CodecRule | None" = None  # for pictures of more than LARGE bytes
 
 
-def rule_of(codec: str, height: int, width: int) -> CodecRule:
-    """The rule for frames of a size: it decides the bytes, so nothing else may choose it."""
+def rule_of(codec: str, picture: float) -> CodecRule:
+    """The rule for pictures of so many bytes: it decides the result, so nothing else chooses it."""
     rule = RULES.get(codec, CodecRule({}))
-    return rule.large if rule.large and height * width > LARGE else rule
+    return rule.large if rule.large and picture > LARGE else rule
 
 
 RULES = {
@@ -55,8 +59,9 @@ RULES = {
         {"crf": "17", "preset": "faster", "rc-lookahead": "20"},
         threads=2,
         held=72,
+        base=0,
         large=CodecRule(
-            {"crf": "17", "preset": "faster", "rc-lookahead": "2", "bf": "0", "refs": "1"}, held=18
+            {"crf": "17", "preset": "faster", "rc-lookahead": "2", "bf": "0", "refs": "1"}, held=16
         ),
     ),
     "libx265": CodecRule(
@@ -64,15 +69,20 @@ RULES = {
             "crf": "18",
             "preset": "fast",
             "x265-params": "log-level=none:frame-threads=1:rc-lookahead=15",
-        }
+        },
+        held=96,
     ),
-    "libsvtav1": CodecRule({"crf": "22", "preset": "8", "svtav1-params": "lp=2"}),
+    "libsvtav1": CodecRule(
+        {"crf": "22", "preset": "8", "svtav1-params": "lp=2"}, held=135, base=210
+    ),
     "libvpx-vp9": CodecRule(
-        {"crf": "20", "b": "0", "deadline": "good", "cpu-used": "4", "row-mt": "1"}, threads=2
+        {"crf": "20", "b": "0", "deadline": "good", "cpu-used": "4", "row-mt": "1"},
+        threads=2,
+        held=82,
     ),
-    "ffv1": CodecRule({"level": "3", "slices": "4", "slicecrc": "1"}, held=30),
-    "prores_ks": CodecRule({"profile": "3"}, held=30),
-    "rawvideo": CodecRule({}, held=4),
+    "ffv1": CodecRule({"level": "3", "slices": "4", "slicecrc": "1"}, held=30, base=0),
+    "prores_ks": CodecRule({"profile": "3"}, held=30, base=0),
+    "rawvideo": CodecRule({}, held=4, base=0),
 }
 CODEC_OF = {".webm": "libvpx-vp9", ".mkv": "libx264", ".mp4": "libx264", ".mov": "libx264"}
 CODEC_OF |= {".m4v": "libx264", ".y4m": "rawvideo"}
@@ -121,14 +131,14 @@ def choose_encoding(
     as the encoder can.
     """
     name = _codec_name(codec, suffix, info)
-    rule = rule_of(name, height, width)
+    form = _pix_fmt(name, pix_fmt, info)
+    rule = rule_of(name, height * width * picture_bytes(form))
     chosen = dict(rule.options)
     if crf is not None:
         if name in RULES and "crf" not in rule.options:
             raise VideoError(f"{name} has no crf; leave --crf out or use another --codec")
         chosen["crf"] = str(crf)
     chosen |= options or {}
-    form = _pix_fmt(name, pix_fmt, info)
     layout = layout_of(form)
     assert layout is not None
     even_height, even_width = (
@@ -156,12 +166,12 @@ class Encoder:
         self._frames = 0
         self._context = open_encoder(encoding)
 
-    def encode(self, frame: Tensor) -> list[EncodedPacket]:
+    def encode(self, frame: Tensor | Rows) -> list[EncodedPacket]:
         """Take a frame (3, H, W); give the packets that are ready."""
         encoding = self.encoding
         missing = (encoding.width - frame.shape[-1], encoding.height - frame.shape[-2])
         if any(missing):  # chroma is halved, so a last line of its own must be there twice
-            frame = F.pad(frame[None], (0, missing[0], 0, missing[1]), "replicate")[0]
+            frame = F.pad(whole_of(frame)[None], (0, missing[0], 0, missing[1]), "replicate")[0]
         picture = picture_of(frame, encoding.pix_fmt, encoding.colour)
         picture.pts = self._frames
         picture.time_base = 1 / encoding.rate
@@ -173,7 +183,7 @@ class Encoder:
         return [_plain(packet) for packet in self._context.encode(None)]
 
 
-def encode_all(frames: Iterable[Tensor], encoding: Encoding) -> Iterator[EncodedPacket]:
+def encode_all(frames: Iterable[Tensor | Rows], encoding: Encoding) -> Iterator[EncodedPacket]:
     """The packets of frames (3, H, W), from the first to the last."""
     encoder = Encoder(encoding)
     for frame in frames:
@@ -184,12 +194,9 @@ def encode_all(frames: Iterable[Tensor], encoding: Encoding) -> Iterator[Encoded
 
 def encoder_memory(encoding: Encoding) -> int:
     """Bytes that an encoder takes, estimated, with the picture that it is given."""
-    layout = layout_of(encoding.pix_fmt)
-    assert layout is not None
-    chroma = 0.0 if layout.kind == "grey" else 2 / 2 ** sum(layout.halvings)
-    picture = encoding.height * encoding.width * (1 + chroma) * (1 if layout.bits <= 8 else 2)
-    held = rule_of(encoding.codec, encoding.height, encoding.width).held
-    return round(picture * (held + 1))
+    picture = encoding.height * encoding.width * picture_bytes(encoding.pix_fmt)
+    rule = rule_of(encoding.codec, picture)
+    return round(picture * (rule.held + 1)) + (rule.base << 20)
 
 
 def open_encoder(encoding: Encoding) -> VideoCodecContext:

@@ -1,0 +1,51 @@
+"""A job that never holds a whole frame makes the same bytes as one that does."""
+
+import pytest
+from tests.clips import write_clip
+
+from vsrkit import upscale_video
+from vsrkit.job import produce
+from vsrkit.memory import estimate
+from vsrkit.models.vsrt_small import SmallConfig, VSRTSmall
+from vsrkit.video.encode import choose_encoding, encoder_memory
+from vsrkit.video.read import open_source
+
+
+@pytest.fixture
+def model():
+    config = SmallConfig(channels=8, tower_blocks=1, attention=False, segment=4, warmup=1)
+    return VSRTSmall(config).eval()
+
+
+@pytest.mark.parametrize(
+    ("pix_fmt", "height", "target"),
+    [("yuv420p", 96, "out.mkv"), ("yuv422p10le", 90, "out.mkv"), ("yuv420p", 96, "out")],
+)
+def test_rows_make_the_same_bytes_as_whole_frames(
+    tmp_path, monkeypatch, model, pix_fmt, height, target
+):
+    source = write_clip(
+        tmp_path / "in.mkv", frames=6, width=150, height=height, pix_fmt=pix_fmt, codec="ffv1"
+    )
+    by_rows = []
+    stored = produce.stored_piece
+    monkeypatch.setattr(produce, "stored_piece", lambda *a: by_rows.append(1) or stored(*a))
+    whole = tmp_path / "whole" / target
+    whole.parent.mkdir()
+    upscale_video(source, whole, model=model, tile=64)
+    assert not by_rows
+
+    limit = estimate(model, height, 150, 64, 0, frugal=True, held=4)
+    if whole.is_file():
+        info = open_source(source).info
+        encoding = choose_encoding(info, suffix=".mkv", height=4 * height, width=600)
+        limit += encoder_memory(encoding)
+    else:
+        limit += 3 * 12 * 16 * height * 150
+    upscale_video(source, tmp_path / target, model=model, tile=64, max_memory=limit)
+    assert by_rows
+    files = [whole] if whole.is_file() else sorted(whole.iterdir())
+    assert files
+    for file in files:
+        other = tmp_path / file.relative_to(whole.parent)
+        assert other.read_bytes() == file.read_bytes()
