@@ -136,35 +136,37 @@ def _shares(spans: Sequence[Span], scale: int) -> dict[Span, Tensor]:
 
 
 class Shelf:
-    """Clips (T, 3, H, W) that wait until one of their frames is asked for, in memory or on disk."""
+    """Clips (T, 3, H, W) of one size that wait until they are asked for, in memory or on disk."""
 
     def __init__(self, file: IO[bytes] | None) -> None:
         self._file = file
-        self._clips: list[Tensor] = []  # on disk: empty ones, for their shapes
-        self._starts: list[int] = []
+        self._clips: list[Tensor] = []
+        # Plain numbers: a small tensor for each clip would lie where the large one was, and the
+        # next large one would find no room there. The heap grew by a clip with every clip.
+        self._shape: tuple[int, ...] = ()
 
     @property
     def frames(self) -> int:
         """How many each clip has."""
-        return self._clips[0].shape[0]
+        return self._shape[0]
 
     def put(self, clip: Tensor) -> None:
         """Lay a clip down; it gets the next number."""
+        self._shape = tuple(clip.shape)
         if self._file:
-            self._starts.append(self._file.tell())
             clip.float().cpu().contiguous().numpy().tofile(self._file)
-            clip = torch.empty(clip.shape, device="meta")
-        self._clips.append(clip)
+        else:
+            self._clips.append(clip)
 
     def get(self, clip: int, frame: int, start: int, stop: int) -> Tensor:
         """Rows of one frame, (3, stop - start, W)."""
         if not self._file:
             return self._clips[clip][frame, :, start:stop]
-        _, channels, height, width = self._clips[clip].shape
+        frames, channels, height, width = self._shape
         planes = []
         for plane in range(channels):
-            row = (frame * channels + plane) * height + start
-            self._file.seek(self._starts[clip] + 4 * row * width)
+            row = ((clip * frames + frame) * channels + plane) * height + start
+            self._file.seek(4 * row * width)
             planes.append(np.fromfile(self._file, np.float32, (stop - start) * width))
         return torch.from_numpy(np.stack(planes).reshape(channels, stop - start, width))
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import torch
 from torch import nn
 
 from vsrkit.errors import VideoError
@@ -97,11 +98,14 @@ def prepare(
     after = encoder_memory(encoding) if encoding else 0
     # Images, and frames that get another size, are whole, and three times for a moment.
     after += 3 * made if resized or encoding is None else 0
+    device = device_at_hand(wishes.device)
+    if wishes.chunk is None and _few_cores(device, wishes.workers):
+        wishes = replace(wishes, chunk=0)
     memory = _memory(model, source, wishes, chosen, after, by_rows=by_rows)
     engine = make_engine(
         model,
         precision=choose_precision(wishes.precision, chosen),
-        device=device_at_hand(wishes.device),
+        device=device,
         tile=memory.tile,
     )
     if memory.frugal and scratch:
@@ -109,6 +113,15 @@ def prepare(
     return Prepared(
         model=name, engine=engine, memory=memory, height=height, width=width, encoding=encoding
     )
+
+
+def _few_cores(device: str, workers: int) -> bool:
+    """Whether reading, model and encoder had better take turns.
+
+    Where the model keeps every core busy, an encoder at its side takes one away from it again and
+    again, and the others wait: on two cores that costs more than it saves (benchmarks/pipeline.py).
+    """
+    return device == "cpu" and torch.get_num_threads() <= 2 * workers
 
 
 def whole_frames(source: Source) -> Source:
