@@ -1,5 +1,9 @@
 """A job that never holds a whole frame makes the same bytes as one that does."""
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 from tests.clips import write_clip
 
@@ -49,3 +53,36 @@ def test_rows_make_the_same_bytes_as_whole_frames(
     for file in files:
         other = tmp_path / file.relative_to(whole.parent)
         assert other.read_bytes() == file.read_bytes()
+
+
+GROWTH = """
+import re, sys, torch
+from dataclasses import replace
+from pathlib import Path
+from vsrkit.models import build_model
+from vsrkit.upscale import make_engine
+from vsrkit.windows import Piece
+
+torch.set_num_threads(1)
+engine = make_engine(build_model("vsrt-s"), precision="float32", tile=64)
+engine = replace(engine, scratch=Path(sys.argv[1]))
+sizes = []
+def note(*_):
+    status = Path("/proc/self/status").read_text()
+    sizes.append(int(re.search(r"VmRSS:\\s+(\\d+)", status)[1]) // 1024)
+engine.model.register_forward_hook(note)
+for _ in engine.run_by_rows(Piece(torch.rand(3, 3, 112, 880), slice(0, 3))):
+    pass
+print(sizes[7], sizes[-1], len(sizes))
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is read from /proc")
+def test_memory_does_not_grow_with_the_tiles(tmp_path):
+    out = subprocess.run(
+        [sys.executable, "-c", GROWTH, str(tmp_path)], check=True, capture_output=True, text=True
+    )
+    early, late, tiles = map(int, out.stdout.split())
+    assert tiles >= 36
+    # A tile's result has 2.25 MiB: those of the tiles between would be more than 60.
+    assert late <= early + 20
