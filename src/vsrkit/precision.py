@@ -23,6 +23,7 @@ from torch import Tensor, nn
 
 from vsrkit.cache import cache_directory
 from vsrkit.errors import VsrkitError
+from vsrkit.threads import sharing_cores
 
 PrecisionName: TypeAlias = Literal["auto", "float32", "bfloat16"]
 
@@ -74,11 +75,12 @@ def resolve_precision(name: PrecisionName, model: nn.Module, device: str = "cpu"
 
 @contextmanager
 def running_in(precision: Precision, device: str) -> Iterator[None]:
-    """Run models inside without gradients, in the given number type.
+    """Run models inside without gradients, in the given number type, on all cores.
 
     Autocast, not `model.bfloat16()`: it keeps flows and warps in float32.
     """
     with (
+        sharing_cores(allowed=torch.device(device).type == "cpu"),
         torch.inference_mode(),
         torch.autocast(
             torch.device(device).type, torch.bfloat16, enabled=precision.dtype == "bfloat16"

@@ -1,9 +1,19 @@
-"""Run small work on one thread, where waking and joining others costs more than it saves."""
+"""How work is shared out among the cores; decides speed, never a result."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import lru_cache
+from threading import Barrier, Lock
+from typing import TypeVar
 
 import torch
+
+T = TypeVar("T")
+
+_sharing = ContextVar("sharing", default=False)
+_starting = Lock()
 
 
 @contextmanager
@@ -22,3 +32,66 @@ def one_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(threads)
+
+
+@contextmanager
+def sharing_cores(*, allowed: bool = True) -> Iterator[None]:
+    """Inside, `side_by_side` does what its name says; elsewhere one thing is done after another."""
+    token = _sharing.set(allowed)
+    try:
+        yield
+    finally:
+        _sharing.reset(token)
+
+
+def side_by_side(first: Callable[[], T], second: Callable[[], T]) -> tuple[T, T]:
+    """The results of two pieces of work, run at the same time on half of the cores each.
+
+    Cores that share one operation wait for each other after each; with one operation for each half
+    they do not (measured with two towers of residual blocks on two cores: a sixth faster). Only
+    without gradients: PyTorch runs the way back in one thread.
+    """
+    threads = torch.get_num_threads()
+    if not _sharing.get() or threads < 2 or torch.is_grad_enabled():
+        return first(), second()
+    pool = _halves(threads // 2, threads)
+    results = [pool.submit(_in_the_same_mode(work)) for work in (first, second)]
+    return results[0].result(), results[1].result()
+
+
+def _in_the_same_mode(work: Callable[[], T]) -> Callable[[], T]:
+    """What autograd and autocast are told holds for one thread; tell it to the next."""
+    inference, autocast = torch.is_inference_mode_enabled(), torch.is_autocast_enabled("cpu")
+    dtype = torch.get_autocast_dtype("cpu")
+
+    def run() -> T:
+        with (
+            torch.inference_mode(inference),
+            torch.no_grad(),
+            torch.autocast("cpu", dtype, enabled=autocast),
+        ):
+            return work()
+
+    return run
+
+
+def _halves(share: int, threads: int) -> ThreadPoolExecutor:
+    with _starting:
+        return _start_halves(share, threads)
+
+
+@lru_cache
+def _start_halves(share: int, threads: int) -> ThreadPoolExecutor:
+    """Two threads that give each of their operations `share` cores."""
+    both = Barrier(2)
+
+    def start() -> None:
+        torch.get_num_threads()  # or the first operation would take the number for all threads
+        torch.set_num_threads(share)
+        both.wait()
+
+    pool = ThreadPoolExecutor(2, "half", initializer=start)
+    for started in [pool.submit(both.wait) for _ in range(2)]:
+        started.result()
+    torch.set_num_threads(threads)  # of this thread, and of those that are yet to come
+    return pool

@@ -19,6 +19,7 @@ from vsrkit.models.flow import SPyNet, warp
 from vsrkit.models.plain_block import LinearAttention, TokenFeedForward, attention_weights
 from vsrkit.models.position import position_release, position_xyt
 from vsrkit.models.spec import Spec, Window
+from vsrkit.threads import side_by_side
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -329,8 +330,10 @@ class FlowFeedForward(nn.Module):
             prev = warp(prev, flows[0][:, keep].flatten(0, 1))
             nxt = warp(nxt, flows[1][:, keep].flatten(0, 1))
         frames = lr[:, keep].flatten(0, 1)
-        backward = self.from_next(torch.cat([frames, nxt], 1))
-        forward = self.from_prev(torch.cat([frames, prev], 1))
+        backward, forward = side_by_side(
+            lambda: self.from_next(torch.cat([frames, nxt], 1)),
+            lambda: self.from_prev(torch.cat([frames, prev], 1)),
+        )
         if self.config.fusion == "concat":
             y = self.fusion(torch.cat([backward, forward], 1))
         else:

@@ -26,6 +26,7 @@ from vsrkit.models.flow import LightFlow, SPyNet, spynet_basicsr_name, warp
 from vsrkit.models.span_attention import SpanAttention, Tokens
 from vsrkit.models.spec import Segments, Spec
 from vsrkit.models.weights import fill
+from vsrkit.threads import side_by_side
 
 SMALLEST_SIDE = 16
 Flows: TypeAlias = Sequence[Tensor | None]  # by frame, (B, 2, H, W)
@@ -102,10 +103,11 @@ class VSRTSmall(nn.Module):
         first, last = max(0, wanted.start - reach), min(len(frames), wanted.stop + reach) - 1
 
         to_prev, to_next = self.flows(frames)
-        backward = self.chain(
-            self.backward_tower, frames, to_next, range(len(frames) - 1, first - 1, -1)
+        down, up = range(len(frames) - 1, first - 1, -1), range(last + 1)
+        backward, forward = side_by_side(
+            lambda: self.chain(self.backward_tower, frames, to_next, down),
+            lambda: self.chain(self.forward_tower, frames, to_prev, up),
         )
-        forward = self.chain(self.forward_tower, frames, to_prev, range(last + 1))
         fused = {
             t: F.leaky_relu(self.fusion(torch.cat([backward.pop(t), forward.pop(t)], 1)), 0.1)
             for t in range(first, last + 1)

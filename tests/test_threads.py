@@ -1,0 +1,68 @@
+"""Two pieces of work at once, and the same results as one after the other."""
+
+from threading import Barrier, get_ident
+
+import pytest
+import torch
+
+from vsrkit.models.vsrt_small import SmallConfig, VSRTSmall
+from vsrkit.precision import Precision, running_in
+from vsrkit.threads import sharing_cores, side_by_side
+
+
+@pytest.fixture
+def two_threads():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+def look():
+    return get_ident(), torch.get_num_threads(), torch.is_inference_mode_enabled()
+
+
+def test_each_half_has_a_thread_and_half_of_the_cores(two_threads):
+    both = Barrier(2)
+
+    def look_together():
+        both.wait(timeout=60)  # nobody gets past it alone
+        return look()
+
+    with sharing_cores(), torch.inference_mode():
+        first, second = side_by_side(look_together, look_together)
+    assert len({first[0], second[0], get_ident()}) == 3
+    assert first[1:] == second[1:] == (1, True)
+    assert torch.get_num_threads() == 2
+
+
+@pytest.mark.parametrize(("allowed", "grad"), [(False, False), (True, True)])
+def test_elsewhere_and_with_gradients_one_comes_after_the_other(two_threads, allowed, grad):
+    with sharing_cores(allowed=allowed), torch.set_grad_enabled(grad):
+        first, second = side_by_side(look, look)
+    assert first[0] == second[0] == get_ident()
+
+
+def test_the_number_type_goes_along(two_threads):
+    def product():
+        return (torch.ones(2, 2) @ torch.ones(2, 2)).dtype
+
+    with sharing_cores(), torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        assert side_by_side(product, product) == (torch.bfloat16, torch.bfloat16)
+
+
+def test_an_error_comes_out(two_threads):
+    def fail():
+        raise MemoryError("no room")
+
+    with sharing_cores(), torch.no_grad(), pytest.raises(MemoryError, match="no room"):
+        side_by_side(look, fail)
+
+
+def test_a_model_gives_the_same_bits(two_threads):
+    model = VSRTSmall(SmallConfig(channels=16, tower_blocks=2)).eval()
+    clip = torch.rand(1, 4, 3, 24, 40)
+    with torch.inference_mode():
+        alone = model(clip)
+    with running_in(Precision("float32", False), "cpu"):
+        assert torch.equal(model(clip), alone)
