@@ -2,7 +2,7 @@
 
 Starts from the weights of `vsrt-s`:
 
-    vsrkit train recipes/vsrt_s_web.py --set data=FOLDER --set warm_start=VSRT_S.safetensors
+    vsrkit train recipes/vsrt_s_web.py --set data=FOLDER --set warm_start=vsrt-s
 """
 
 from vsrkit.train.config import Source, TrainConfig

@@ -155,6 +155,12 @@ MODELS: dict[str, Entry] = {
         summary="Our small VSR-Transformer, each frame once",
         weights="vsrt-s.safetensors",
     ),
+    "vsrt-s-web": Entry(
+        architecture="vsrt-small",
+        config=vsrt_small.SMALL,
+        summary="The same, trained on for compressed video; what `upscale` uses",
+        weights="vsrt-s-web.safetensors",
+    ),
     "vsrt-m": Entry(
         architecture="vsrt-small",
         config=vsrt_small.MEDIUM,

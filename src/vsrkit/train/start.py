@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from vsrkit.errors import WeightsError
+from vsrkit.models import MODELS, weights_at_hand
 from vsrkit.models.weights import read_checkpoint
 
 log = logging.getLogger("vsrkit")
@@ -30,7 +31,7 @@ class Taken:
 
 
 def warm_start(model: nn.Module, source: str) -> Taken:
-    """Fill what fits from a weight file; "part=FILE" fills only the module called `part`."""
+    """Fill what fits from a weight file or a model with weights; "part=FILE" fills only `part`."""
     part, equals, file = source.partition("=")
     if not equals:
         part, file = "", source
@@ -38,7 +39,10 @@ def warm_start(model: nn.Module, source: str) -> Taken:
         target = model.get_submodule(part)
     except AttributeError as error:
         raise WeightsError(f"warm start {source!r}: the model has no part {part!r}") from error
-    taken = take(target, read_checkpoint(Path(file)).tensors)
+    path = weights_at_hand(file) if file in MODELS else Path(file)
+    if path is None:
+        raise WeightsError(f"warm start {source!r}: no weights of {file} are at hand; name a file")
+    taken = take(target, read_checkpoint(path).tensors)
     log.info("warm start from %s: %s", source, taken)
     for name in (taken.misfits + taken.unused)[:10]:
         log.info("  left out: %s", name)
