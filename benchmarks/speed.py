@@ -3,6 +3,7 @@
     python benchmarks/speed.py precision      vsrt-reds at 5x64x64: layouts, types, centre frame
     python benchmarks/speed.py small          vsrt-s at three sizes: time, memory, share of the peak
     python benchmarks/speed.py zoo            every entry at 180x320
+    python benchmarks/speed.py windows        what overlapping windows share, computed once or anew
     python benchmarks/speed.py deform         deformable against plain convolution, same shapes
 
 Each prints a table and writes benchmarks/results/speed-<suite>.json. Times are the best of a few
@@ -16,6 +17,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -40,6 +42,8 @@ from vsrkit.precision import (
     resolve_precision,
     running_in,
 )
+from vsrkit.upscale import Engine, make_engine
+from vsrkit.windows import Piece
 
 RESULTS = Path(__file__).parent / "results"
 CENTRE = slice(2, 3)
@@ -243,6 +247,34 @@ def _fit(side: int, model: Any) -> int:
     return side // model.spec.multiple * model.spec.multiple
 
 
+def windows_suite(rounds: int) -> dict[str, Any]:
+    """Windows one after the other at 64x64, with features and flows kept in between and without."""
+    rows = []
+    print(f"{'model':>12} {'anew':>8} {'once':>8} {'ratio':>6}   seconds a window")
+    for name in ("vsrt-reds", "vsrt-vimeo", "edvr-m", "tdan"):
+        recalling = make_engine(build_model(name))
+        forgetting = replace(recalling, recalls=None)
+        size, count = recalling.spec.context.size, 3  # type: ignore[union-attr]
+        frames = torch.rand(size + count, 3, 64, 64)
+        middle = slice(size // 2, size // 2 + 1)
+
+        def run(engine: Engine, first: int, last: int) -> None:
+            for i in range(first, last):
+                list(engine.run(Piece(frames[i : i + size], middle)))  # noqa: B023  used at once
+
+        once, anew = [], []
+        for _ in range(rounds):
+            for engine, times in ((recalling, once), (forgetting, anew)):
+                run(engine, 0, 1)
+                begin = time.perf_counter()
+                run(engine, 1, count + 1)
+                times.append((time.perf_counter() - begin) / count)
+        ratio = min(anew) / min(once)
+        rows.append({"model": name, "anew_s": min(anew), "once_s": min(once), "ratio": ratio})
+        print(f"{name:>12} {min(anew):8.3f} {min(once):8.3f} {ratio:6.2f}")
+    return {"rows": rows}
+
+
 def deform_suite(rounds: int) -> dict[str, Any]:
     """Deformable convolution (EDVR's: 8 groups, with masks) against a plain 3x3 one."""
     rows = []
@@ -269,6 +301,7 @@ SUITES = {
     "deform": deform_suite,
     "precision": precision_suite,
     "small": small_suite,
+    "windows": windows_suite,
     "zoo": zoo_suite,
 }
 

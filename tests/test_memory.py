@@ -4,7 +4,15 @@ import pytest
 from tests.clips import write_clip
 
 from vsrkit.errors import VsrkitError
-from vsrkit.memory import estimate, free_memory, halved, parse_size, plan_memory, show
+from vsrkit.memory import (
+    estimate,
+    free_memory,
+    halved,
+    parse_size,
+    plan_memory,
+    recalled,
+    show,
+)
 from vsrkit.models import build_model
 from vsrkit.video.colour import picture_bytes
 from vsrkit.video.encode import choose_encoding, encoder_memory
@@ -99,3 +107,18 @@ def test_amounts_are_shown_short():
     assert show(3 << 29) == "1.5G"
     assert show(300 << 20) == "300M"
     assert free_memory() > 0
+
+
+def test_what_windows_share_is_kept_only_where_there_is_room():
+    model = build_model("edvr-m")
+    size = {"height": 540, "width": 960, "tile": 128, "chunk": 0}
+    rich = plan_memory(model, limit=64 << 30, **size)
+    assert rich.recalls
+    poor = plan_memory(model, limit=rich.peak - 1, **size)
+    assert poor.peak < rich.peak
+    tight = plan_memory(model, limit=rich.peak - recalled(model, 540, 960), **size)
+    assert not tight.recalls
+
+
+def test_a_model_whose_windows_share_nothing_plans_nothing_for_it(small):
+    assert not plan_memory(small, height=180, width=320, limit=64 << 30).recalls

@@ -34,6 +34,7 @@ class MemoryPlan:
     tile: int | None  # side of the tiles in LR pixels; None runs whole frames
     chunk: int  # frames that wait between decoder, model and encoder; 0: they take turns
     frugal: bool  # tiles wait on disk, and no frame is ever whole: it comes and goes in rows
+    recalls: bool  # what overlapping windows share is kept from one to the next
     peak: int  # bytes, estimated, of one process
 
 
@@ -67,10 +68,13 @@ def plan_memory(
             side,
             frames,
             frugal,
+            recalls,
             after
+            + recalls * recalled(model, height, width)
             + estimate(model, height, width, side, frames, frugal, held=held, by_rows=by_rows),
         )
         for side in sides
+        for recalls in ((True, False) if spec.recalls else (False,))
         for frugal in ((False, True) if side else (False,))
         for frames in ((0,) if frugal else (16, 8, 2, 0) if chunk is None else (chunk,))
     ]
@@ -115,6 +119,15 @@ def estimate(
     waiting = hr * (FRAME * finished + CHROMA)
     weights = sum(p.numel() for p in model.parameters()) * FLOAT
     return PROGRAM + round(SLACK * (features + made + read + waiting + weights))
+
+
+def recalled(model: nn.Module, height: int, width: int) -> int:
+    """Bytes of what overlapping windows share: features of every frame, of all tiles."""
+    spec: Spec = model.spec  # type: ignore[assignment]
+    seen, _ = frames_at_once(spec.context)
+    pixels = height * width * 16 // 9  # as tiles overlap
+    pyramid = 4 / 3  # features may come in halves and quarters of the size, too
+    return round(SLACK * pixels * seen * FLOAT * (width_of(model) * pyramid + 3))
 
 
 def frames_at_once(context: Context) -> tuple[int, int]:

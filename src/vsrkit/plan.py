@@ -150,9 +150,10 @@ def _runs(engine: Engine, clip: Tensor, seen: int, kept: int) -> Iterator[list[T
         return
     skip = (seen - kept) // 2
     places = range(max(1, min(MADE // kept, len(clip) - seen + 1)))
-    for start in (0, *places):
-        piece = Piece(clip[start : start + seen], slice(skip, skip + kept))
-        yield list(engine.run(piece))
+    keep = slice(skip, skip + kept)
+    yield list(engine.run(Piece(clip[:seen].flip(-1), keep)))  # mirrored: not to be recalled
+    for start in places:
+        yield list(engine.run(Piece(clip[start : start + seen], keep)))
 
 
 def _encode(frames: list[Tensor], encoding: Encoding | None) -> tuple[float, float, float]:

@@ -5,8 +5,9 @@ import os
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
-from dataclasses import dataclass
-from itertools import chain, groupby, islice
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain, count, groupby, islice
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 
 from vsrkit.allocator import keep_freed_memory
 from vsrkit.models.blocks import pad_to
+from vsrkit.models.recall import Recall, Recalls, no_recalls
 from vsrkit.models.spec import Carried, Spec, Window
 from vsrkit.precision import Precision, PrecisionName, lay_out, resolve_precision, running_in
 from vsrkit.rows import Rows, rows_of
@@ -35,6 +37,8 @@ class Engine:
     overlap: int | None = None  # pixels that neighbouring tiles share; None: a quarter, at most 32
     stitch: Literal["blend", "paste"] = "blend"  # paste: hard edges, as the authors' release has
     scratch: Path | None = None  # folder where tiles wait until they are blended; None: memory
+    # What overlapping windows share, kept from one to the next; None saves its memory.
+    recalls: Recalls | None = field(default_factory=no_recalls, repr=False, compare=False)
 
     @property
     def spec(self) -> Spec:
@@ -47,13 +51,16 @@ class Engine:
 
     def run_by_rows(self, piece: Piece) -> Iterator[Rows]:
         """The same, each to be read before the next is asked for: tiles may wait on disk."""
+        only_centre = isinstance(self.spec.context, Window) and self.spec.context.emits == "centre"
+        run_model = self.model if only_centre else partial(self.model, keep=piece.keep)
+        tiles = count()
 
-        def run_model(part: Tensor) -> Tensor:
-            if isinstance(self.spec.context, Window) and self.spec.context.emits == "centre":
-                return self.model(part)
-            return self.model(part, keep=piece.keep)
+        def run_recalling(part: Tensor) -> Tensor:
+            # A fresh one costs nothing, and the sums are the same with and without: frame by frame.
+            recall = Recall() if self.recalls is None else self.recalls[next(tiles)]
+            return run_model(part, recall=recall)
 
-        return self._fitted(run_model, piece)
+        return self._fitted(run_recalling if self.spec.recalls else run_model, piece)
 
     def carry(self, shot: Iterable[Tensor]) -> Iterator[Tensor]:
         """Frames of a shot one by one, the model's state handed from each to the next."""

@@ -89,7 +89,7 @@ def test_it_fits_where_the_model_fits():
     model = RRN(RRNConfig(channels=4, blocks=1))
     net = Ensemble(model)
     assert isinstance(net, nn.Module)
-    assert net.spec is model.spec
+    assert net.spec == model.spec
     assert net.config is model.config
 
 

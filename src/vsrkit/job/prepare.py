@@ -110,6 +110,8 @@ def prepare(
     )
     if memory.frugal and scratch:
         engine = replace(engine, scratch=scratch)
+    if not memory.recalls:
+        engine = replace(engine, recalls=None)
     return Prepared(
         model=name, engine=engine, memory=memory, height=height, width=width, encoding=encoding
     )

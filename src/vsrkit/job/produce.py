@@ -165,7 +165,7 @@ def _with_smaller_tiles(engine: Engine, piece: Piece, error: Exception) -> Engin
             "there is not enough memory for one frame; close other programs, use --tile 64, "
             "another model or a smaller input"
         ) from error
-    return replace(engine, tile=tile)
+    return replace(engine, tile=tile, recalls=None)
 
 
 def write_part(part: Part, made: Iterable[Made], recipe: Recipe, tell: Tell) -> None:

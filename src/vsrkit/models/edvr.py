@@ -16,6 +16,7 @@ from vsrkit.models.blocks import (
     upsample_bilinear,
 )
 from vsrkit.models.deform import DeformPack
+from vsrkit.models.recall import Recall, each_frame
 from vsrkit.models.spec import Spec, Window
 from vsrkit.models.weights import Rules, count_matching, rename
 
@@ -65,15 +66,16 @@ class EDVR(nn.Module):
             scale=1 if config.deblur_only else 4,
             context=Window(config.frames),
             multiple=16 if config.deblur_only else 4,
+            recalls=True,
         )
         self.front = FrontEnd(config)
         self.reconstruction = residual_blocks(config.reconstruct_blocks, config.channels)
         self.tail = TwoStageTail(config.channels)
 
-    def forward(self, clip: Tensor) -> Tensor:
+    def forward(self, clip: Tensor, recall: Recall | None = None) -> Tensor:
         """(B, T, 3, H, W) -> (B, 1, 3, 4H, 4W): the centre frame."""
         check_frames(clip, self.config.frames)
-        detail = self.tail(self.reconstruction(self.front(clip)))
+        detail = self.tail(self.reconstruction(self.front(clip, recall)))
         centre = clip[:, self.config.frames // 2]
         base = centre if self.config.deblur_only else upsample_bilinear(centre, 4)
         return (detail + base)[:, None]
@@ -101,8 +103,9 @@ class FrontEnd(nn.Module):
             else nn.Conv2d(config.frames * c, c, 1)
         )
 
-    def forward(self, clip: Tensor) -> Tensor:  # (B, T, 3, H, W) -> (B, C, H, W)
-        frames = [self._pyramid(frame) for frame in clip.unbind(1)]
+    def forward(self, clip: Tensor, recall: Recall | None = None) -> Tensor:
+        """(B, T, 3, H, W) -> (B, C, H, W)."""
+        frames = each_frame(self._pyramid, clip, recall)
         centre = frames[len(frames) // 2]
         aligned = torch.stack([self.pcd_align(frame, centre) for frame in frames], 1)
         if isinstance(self.fusion, AttentionFusion):

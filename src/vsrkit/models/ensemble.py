@@ -1,7 +1,7 @@
 """Self-ensemble: the mean of what a model says to flipped, transposed and reversed clips."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -62,7 +62,8 @@ class Ensemble(nn.Module):
     def __init__(self, model: nn.Module, count: int = ALL_VIEWS) -> None:
         super().__init__()
         self.model = model
-        self.spec: Spec = model.spec  # type: ignore[assignment]
+        spec: Spec = model.spec  # type: ignore[assignment]
+        self.spec = replace(spec, recalls=False)  # each view sees other frames
         self.config: Any = model.config
         self.views = views(self.spec, count)
 

@@ -63,6 +63,7 @@ class Spec:
     minimum: int = 1  # smallest height and width; smaller frames are padded
     multiple: int = 1  # height and width must be divisible by this; others are padded
     min_frames: int = 1  # shortest clip it can run; shorter shots are padded by their last frame
+    recalls: bool = False  # takes `recall`, what it found out about frames of the window before
 
 
 @runtime_checkable
@@ -73,7 +74,8 @@ class VideoModel(Protocol):
     `Window(emits="centre")`, else T. Models that emit every frame take `keep`, a slice of the
     frames that are wanted, and skip what feeds only the others: `model(clip, keep=k)` equals
     `model(clip)[:, k]`. `Carried` models also have `step(frame, state) -> (sr, state)` with
-    frames (B, 3, H, W) and `state=None` at the start of a shot.
+    frames (B, 3, H, W) and `state=None` at the start of a shot. Models whose spec says so take a
+    `Recall` and compute features and flows of overlapping windows once.
     """
 
     spec: Spec

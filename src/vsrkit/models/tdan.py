@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from vsrkit.models.blocks import check_frames, conv3x3, residual_blocks
 from vsrkit.models.deform import deform_conv
+from vsrkit.models.recall import Recall, each_frame
 from vsrkit.models.spec import Spec, Window
 from vsrkit.models.weights import Rules, count_matching, rename
 
@@ -32,7 +33,7 @@ class TDAN(nn.Module):
     def __init__(self, config: TDANConfig) -> None:
         super().__init__()
         self.config = config
-        self.spec = Spec(scale=4, context=Window(config.frames))
+        self.spec = Spec(scale=4, context=Window(config.frames), recalls=True)
         c = config.channels
         self.conv_first = conv3x3(3, c)
         self.extraction = residual_blocks(config.extract_blocks, c)
@@ -46,28 +47,29 @@ class TDAN(nn.Module):
         )
         self.conv_last = nn.Conv2d(c, 3, 3, padding=1, bias=False)
 
-    def forward(self, clip: Tensor) -> Tensor:
+    def forward(self, clip: Tensor, recall: Recall | None = None) -> Tensor:
         """(B, T, 3, H, W) -> (B, 1, 3, 4H, 4W): the centre frame."""
         check_frames(clip, self.config.frames)
-        aligned = self.align(clip) - 0.5  # the authors centre their frames on 0
+        aligned = self.align(clip, recall) - 0.5  # the authors centre their frames on 0
         x = F.relu(self.join(aligned.flatten(1, 2)))
         sr = self.conv_last(self.upsample(self.reconstruction(x)))
         return sr[:, None] + 0.5
 
-    def align(self, clip: Tensor) -> Tensor:
+    def align(self, clip: Tensor, recall: Recall | None = None) -> Tensor:
         """Neighbours as they would look at the centre: (B, T, 3, H, W) -> same.
 
         The paper also trains on this: the mean square distance of each to the centre frame.
         """
         middle = clip.shape[1] // 2
-        features = [
-            self.extraction(F.relu(self.conv_first(frame - 0.5))) for frame in clip.unbind(1)
-        ]
+        features = each_frame(self._features, clip, recall)
         aligned = [
             clip[:, i] if i == middle else self._align_one(features[middle], neighbour) + 0.5
             for i, neighbour in enumerate(features)
         ]
         return torch.stack(aligned, 1)
+
+    def _features(self, frame: Tensor) -> Tensor:  # (B, 3, H, W) -> (B, C, H, W)
+        return self.extraction(F.relu(self.conv_first(frame - 0.5)))
 
     def _align_one(self, centre: Tensor, neighbour: Tensor) -> Tensor:
         """Features (B, C, H, W) of both -> the neighbour as an LR frame (B, 3, H, W)."""

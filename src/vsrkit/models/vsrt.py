@@ -18,6 +18,7 @@ from vsrkit.models.blocks import Tower, TwoStageTail, conv3x3, residual_blocks, 
 from vsrkit.models.flow import SPyNet, warp
 from vsrkit.models.plain_block import LinearAttention, TokenFeedForward, attention_weights
 from vsrkit.models.position import position_release, position_xyt
+from vsrkit.models.recall import Recall
 from vsrkit.models.spec import Spec, Window
 from vsrkit.threads import side_by_side
 
@@ -96,6 +97,7 @@ class VSRT(nn.Module):
             context=Window(config.frames, "all"),
             tile=config.size,
             multiple=1 if config.size else config.patch,
+            recalls=True,
         )
         c, slope, block_slope = config.channels, config.slope, config.block_slope
         self.encoder = Tower(3, c, config.extract_blocks, slope=slope, block_slope=block_slope)
@@ -104,7 +106,9 @@ class VSRT(nn.Module):
         self.reconstruction = residual_blocks(config.reconstruct_blocks, c, block_slope)
         self.tail = TwoStageTail(c, hidden=c, slope=slope, full_size_conv=config.full_size_conv)
 
-    def forward(self, clip: Tensor, keep: slice | None = None) -> Tensor:
+    def forward(
+        self, clip: Tensor, keep: slice | None = None, recall: Recall | None = None
+    ) -> Tensor:
         """(B, T, 3, H, W) -> (B, T, 3, 4H, 4W), or only the frames in `keep`."""
         self._check(clip)
         b, t = clip.shape[:2]
@@ -112,9 +116,12 @@ class VSRT(nn.Module):
         start, stop, _ = (keep or everything).indices(t)
         wanted = slice(start, stop)
 
-        features = self.encoder(clip.flatten(0, 1)).unflatten(0, (b, t))
+        if recall is None:
+            features = _per_frame(self.encoder, clip)
+        else:
+            features = torch.stack(recall.each(self.encoder, clip), 1)
         position = self._position(features)
-        flows = self._flows(clip)
+        flows = self._flows(clip, recall)
         for number, layer in enumerate(self.layers):
             if number == 0 or self.config.position_at == "every layer":
                 features = features + position
@@ -123,7 +130,7 @@ class VSRT(nn.Module):
         sr = self._reconstruct(features.flatten(0, 1), clip[:, wanted].flatten(0, 1))
         return sr.unflatten(0, (b, stop - start))
 
-    def _flows(self, clip: Tensor) -> tuple[Tensor, Tensor] | None:
+    def _flows(self, clip: Tensor, recall: Recall | None) -> tuple[Tensor, Tensor] | None:
         """Flow of every frame to its previous and to its next: (B, T, 2, H, W) twice.
 
         The outermost frames lack one neighbour and take themselves for it.
@@ -131,6 +138,10 @@ class VSRT(nn.Module):
         if self.flow is None:
             return None
         b, t = clip.shape[:2]
+        if recall is not None:
+            before, after = [0, *range(t - 1)], [*range(1, t), t - 1]
+            to_prev = torch.stack(recall.pairs(self.flow, clip, before), 1)
+            return to_prev, torch.stack(recall.pairs(self.flow, clip, after), 1)
         frames = clip.flatten(0, 1)
         to_prev = self.flow(frames, previous(clip).flatten(0, 1))
         to_next = self.flow(frames, following(clip).flatten(0, 1))
