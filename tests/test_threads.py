@@ -7,7 +7,7 @@ import torch
 
 from vsrkit.models.vsrt_small import SmallConfig, VSRTSmall
 from vsrkit.precision import Precision, running_in
-from vsrkit.threads import sharing_cores, side_by_side
+from vsrkit.threads import one_by_one, sharing_cores, side_by_side
 
 
 @pytest.fixture
@@ -66,3 +66,19 @@ def test_a_model_gives_the_same_bits(two_threads):
         alone = model(clip)
     with running_in(Precision("float32", False), "cpu"):
         assert torch.equal(model(clip), alone)
+
+
+def test_frames_go_one_by_one_only_where_cores_are_shared():
+    seen = []
+
+    def double(frames):
+        seen.append(len(frames))
+        return 2 * frames
+
+    frames = torch.rand(3, 2, 4, 4)
+    assert torch.equal(one_by_one(double, frames), 2 * frames)
+    with sharing_cores():
+        one_by_one(double, frames)  # gradients are wanted
+        with torch.no_grad():
+            assert torch.equal(one_by_one(double, frames), 2 * frames)
+    assert seen == [3, 3, 1, 1, 1]

@@ -117,7 +117,7 @@ def estimate(
     read = clips + lr * (2 * FRAME + held * (seen + DECODING))
     finished = 0 if by_rows else chunk + 3 if chunk else 1
     waiting = hr * (FRAME * finished + CHROMA)
-    weights = sum(p.numel() for p in model.parameters()) * FLOAT
+    weights = 2 * FLOAT * sum(p.numel() for p in model.parameters())  # and packed, see `fused`
     return PROGRAM + round(SLACK * (features + made + read + waiting + weights))
 
 

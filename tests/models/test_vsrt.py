@@ -13,7 +13,7 @@ from vsrkit.errors import VsrkitError
 from vsrkit.models import build_model
 from vsrkit.models.plain_block import attention_weights
 from vsrkit.models.position import position_release, position_xyt
-from vsrkit.models.vsrt import PAPER, REDS, VSRT, VSRTConfig
+from vsrkit.models.vsrt import PAPER, REDS, VSRT, FrameNorm, VSRTConfig
 from vsrkit.models.vsrt_files import detect, public_name
 
 FOLDER = Path(__file__).parents[1] / "golden"
@@ -300,3 +300,14 @@ def test_two_clips_at_once_equal_one_after_the_other():
     torch.testing.assert_close(
         both, alone, atol=1e-6, rtol=0
     )  # batches may be summed in other order
+
+
+def test_the_norm_answers_in_the_layout_it_is_given():
+    norm = FrameNorm([8, 6, 6])
+    torch.nn.init.normal_(norm.weight)
+    torch.nn.init.normal_(norm.bias)
+    x = torch.randn(2, 8, 6, 6)
+    first, last = norm(x), norm(x.contiguous(memory_format=torch.channels_last))
+    assert first.is_contiguous()
+    assert last.is_contiguous(memory_format=torch.channels_last)
+    torch.testing.assert_close(first, last, atol=1e-6, rtol=0)  # sums in another order

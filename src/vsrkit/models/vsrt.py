@@ -20,7 +20,7 @@ from vsrkit.models.plain_block import LinearAttention, TokenFeedForward, attenti
 from vsrkit.models.position import position_release, position_xyt
 from vsrkit.models.recall import Recall
 from vsrkit.models.spec import Spec, Window
-from vsrkit.threads import side_by_side
+from vsrkit.threads import one_by_one, side_by_side
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,7 +160,7 @@ class VSRT(nn.Module):
 
     def _reconstruct(self, features: Tensor, lr: Tensor) -> Tensor:
         """(N, C, H, W) and (N, 3, H, W) -> (N, 3, 4H, 4W)."""
-        detail = self.tail(self.reconstruction(features))
+        detail = one_by_one(self.tail, self.reconstruction(features))
         if self.config.last_activation:
             detail = F.leaky_relu(detail, self.config.slope)
         return detail + upsample_bilinear(lr, 4)
@@ -232,7 +232,21 @@ def _norm(config: VSRTConfig) -> nn.Module:
     """Mean and variance over channels, rows and columns of each frame."""
     if config.size is None:
         return nn.GroupNorm(1, config.channels)
-    return nn.LayerNorm([config.channels, config.size, config.size])
+    return FrameNorm([config.channels, config.size, config.size])
+
+
+class FrameNorm(nn.LayerNorm):
+    """LayerNorm over (C, H, W) that answers in the memory layout it is given.
+
+    PyTorch's own turns channels-last into channels-first, and what follows is slower for it.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:  # (N, C, H, W) -> same
+        if x.is_contiguous() or not x.is_contiguous(memory_format=torch.channels_last):
+            return super().forward(x)
+        weight, bias = self.weight.permute(1, 2, 0), self.bias.permute(1, 2, 0)
+        y = F.layer_norm(x.permute(0, 2, 3, 1), weight.shape, weight, bias, self.eps)
+        return y.permute(0, 3, 1, 2)
 
 
 def _per_frame(module: nn.Module, x: Tensor) -> Tensor:

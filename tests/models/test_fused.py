@@ -1,0 +1,91 @@
+"""Fused residual blocks give the numbers of the plain ones, bit by bit."""
+
+import copy
+import gc
+
+import pytest
+import torch
+
+from vsrkit.models import fused
+from vsrkit.models.blocks import ResidualBlock
+from vsrkit.precision import Precision, lay_out
+
+LAST = Precision("float32", channels_last=True)
+
+
+def block_of(channels=16, slope=0.0):
+    torch.manual_seed(1)
+    block = ResidualBlock(channels, slope).eval()
+    for parameter in block.parameters():
+        torch.nn.init.normal_(parameter, std=0.2)
+    lay_out(block, LAST)
+    return block
+
+
+def features(*shape):
+    return torch.randn(*shape).contiguous(memory_format=torch.channels_last)
+
+
+def plainly(block, x):
+    """As it runs where gradients are wanted: never fused."""
+    with torch.enable_grad():
+        return block(x.clone(memory_format=torch.preserve_format)).detach()
+
+
+needs_fused = pytest.mark.skipif(
+    not fused._has_fused_operations(), reason="this build of PyTorch has no oneDNN"
+)
+
+
+@needs_fused
+@pytest.mark.parametrize("slope", [0.0, 0.1])
+@pytest.mark.parametrize(
+    "shape", [(1, 16, 9, 13), (3, 16, 32, 20), (1, 64, 45, 80), (5, 64, 16, 16)]
+)
+def test_same_bits_as_the_plain_block(shape, slope):
+    block, x = block_of(shape[1], slope), features(*shape)
+    kept = x.clone()
+    with torch.inference_mode():
+        assert fused.can_fuse(x, block.conv1.weight)
+        assert torch.equal(block(x), plainly(block, x))
+    assert torch.equal(x, kept)  # the input is not ours
+
+
+@needs_fused
+def test_weights_that_change_are_packed_anew():
+    block, x = block_of(), features(1, 16, 8, 8)
+    with torch.no_grad():
+        before = block(x)
+        block.conv2.weight.mul_(2)
+        doubled = block(x)
+        assert not torch.equal(before, doubled)
+        assert torch.equal(doubled, plainly(block, x))
+        block.load_state_dict({name: value / 3 for name, value in block.state_dict().items()})
+        assert torch.equal(block(x), plainly(block, x))
+        other = copy.deepcopy(block)
+        other.conv1.weight.add_(1)
+        assert torch.equal(other(x), plainly(other, x))
+        assert torch.equal(block(x), plainly(block, x))
+
+
+def test_packed_weights_go_with_their_layer():
+    block = block_of()
+    with torch.no_grad():
+        block(features(1, 16, 8, 8))
+    del block
+    gc.collect()
+    assert not [conv for conv in fused._packed if conv.in_channels == 16]
+
+
+def test_only_where_it_may():
+    block, x = block_of(), features(1, 16, 8, 8)
+    weight = block.conv1.weight
+    assert not fused.can_fuse(x, weight)  # gradients are wanted
+    with torch.no_grad():
+        assert not fused.can_fuse(x.contiguous(), weight)
+        assert not fused.can_fuse(x.bfloat16(), weight)
+        assert not fused.can_fuse(x.double(), weight)
+        with torch.autocast("cpu", torch.bfloat16):
+            assert not fused.can_fuse(x, weight)
+    with torch.inference_mode():
+        assert not fused.can_fuse(x, weight.clone())  # cannot say when it changes
