@@ -37,6 +37,7 @@ from vsrkit.train.config import Source, TrainConfig
 from vsrkit.train.loop import train
 from vsrkit.train.losses import charbonnier
 from vsrkit.train.recompute import recompute_activations
+from vsrkit.train.start import lay_out_to_train
 from vsrkit.video.images import write_image
 
 CASES = ("plain", "auto", "recomputed")
@@ -144,7 +145,7 @@ def step_of_reds(case: str, gradients: Path | None) -> dict[str, float]:
     model = build_model("vsrt-reds")
     plain = Precision("float32", False)
     precision = resolve_precision("auto", model) if case == "auto" else plain
-    lay_out(model, precision)
+    lay_out_to_train(model, precision)
     if case == "auto":
         keep_freed_memory(ALL)
     if case == "recomputed":

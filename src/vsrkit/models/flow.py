@@ -243,3 +243,8 @@ def _shifted_sum(x: Tensor, size: int, dim: int) -> Tensor:
     for shift in range(1, size):
         total = total + x.narrow(dim, shift, length)
     return total
+
+
+def flow_networks(model: nn.Module) -> list[nn.Module]:
+    """The parts of a model that find motion, if it has any."""
+    return [part for part in model.modules() if isinstance(part, (SPyNet, LightFlow))]

@@ -19,7 +19,7 @@ from vsrkit.data.realistic import degrader_named
 from vsrkit.errors import VsrkitError
 from vsrkit.models import MODELS, build_model, load_model, save_model
 from vsrkit.models.spec import Spec, Window
-from vsrkit.precision import Precision, lay_out, resolve_precision
+from vsrkit.precision import Precision, resolve_precision
 from vsrkit.train.batches import Batch, Batches, Share, prefetched
 from vsrkit.train.checkpoint import Progress, load_state, save_state, write_json
 from vsrkit.train.clock import Clock
@@ -38,7 +38,7 @@ from vsrkit.train.processes import (
 from vsrkit.train.recompute import recompute_activations
 from vsrkit.train.report import Report
 from vsrkit.train.schedules import learning_rate
-from vsrkit.train.start import warm_start
+from vsrkit.train.start import lay_out_to_train, warm_start
 from vsrkit.train.validate import Held, held_pieces, score
 
 log = logging.getLogger("vsrkit")
@@ -103,7 +103,7 @@ def start_run(config: TrainConfig, processes: Processes, *, resume: bool) -> Run
     model = starting_model(config).to(device)
     config = fitted(config, model.spec)  # type: ignore[arg-type]
     precision = resolve_precision(config.precision, model, device)
-    lay_out(model, precision)
+    lay_out_to_train(model, precision)
     ema = Ema(model, config.ema_decay)
     optimizers = make_optimizers(
         model,

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Adam, Optimizer
 
-from vsrkit.models.flow import LightFlow, SPyNet
+from vsrkit.models.flow import flow_networks
 
 # Quintic of the Newton-Schulz iteration: steep at zero, so that five steps bring all singular
 # values near 1 (between about 0.7 and 1.2, which is near enough).
@@ -78,9 +78,7 @@ def make_optimizers(
     model: nn.Module, *, name: str, betas: tuple[float, float], flow_scale: float
 ) -> list[Optimizer]:
     """The optimisers of a model. Each group's `scale` multiplies the learning rate of the run."""
-    flow = {
-        id(p) for m in model.modules() if isinstance(m, (SPyNet, LightFlow)) for p in m.parameters()
-    }
+    flow = {id(p) for part in flow_networks(model) for p in part.parameters()}
     matrices = {id(p) for p in inner_matrices(model)} - flow if name == "muon" else set()
     parameters = [p for p in model.parameters() if p.requires_grad]
     adam = [
