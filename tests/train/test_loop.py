@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 
 from vsrkit.errors import DataError, VsrkitError
 from vsrkit.models import load_model
-from vsrkit.train import checkpoint, loop
+from vsrkit.train import checkpoint, loop, losses
 from vsrkit.train.checkpoint import CheckpointError
 from vsrkit.train.config import ConfigError, Source
 from vsrkit.train.loop import DivergedError, train
@@ -144,14 +144,14 @@ def test_nothing_to_resume(config):
 
 def test_a_loss_that_is_no_number_keeps_the_last_good_state(config, monkeypatch):
     c = config(log_every=3, save_every=2)
-    charbonnier = loop.charbonnier
+    charbonnier = losses.charbonnier
     steps = []
 
     def poisoned(sr, hr, **options):
         steps.append(0)
         return charbonnier(sr, hr, **options) * (float("nan") if len(steps) > 2 else 1)
 
-    monkeypatch.setattr(loop, "charbonnier", poisoned)
+    monkeypatch.setattr(losses, "charbonnier", poisoned)
     with pytest.raises(DivergedError, match=r"nan before step 3; the last good state is in"):
         train(c)
     assert all(t.isfinite().all() for t in state(c).values())

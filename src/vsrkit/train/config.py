@@ -38,6 +38,8 @@ class TrainConfig:
     degradation: str = "bi"  # bi, bd, bd-matlab12, crf25, crf15-35, realistic, bi+crf15-35
     model: str = "vsrt-s"  # a name or a weight file
     warm_start: tuple[str, ...] = ()  # weight files; "flow=FILE" fills only the part called flow
+    teacher: str = ""  # a trained BasicVSR; the model, one of our presets, learns its features
+    teacher_weight: float = 1.0  # of the features, beside the frames
     # Held-out clips: patterns of their names, else about this share of the clips, whole series.
     validation: tuple[str, ...] = ()
     validation_share: float = 0.1

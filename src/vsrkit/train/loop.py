@@ -19,13 +19,14 @@ from vsrkit.data.realistic import degrader_named
 from vsrkit.errors import VsrkitError
 from vsrkit.models import MODELS, build_model, load_model, save_model
 from vsrkit.models.spec import Spec, Window
-from vsrkit.precision import Precision, resolve_precision
+from vsrkit.precision import Precision, lay_out, resolve_precision
 from vsrkit.train.batches import Batch, Batches, Share, prefetched
 from vsrkit.train.checkpoint import Progress, load_state, save_state, write_json
 from vsrkit.train.clock import Clock
 from vsrkit.train.config import ConfigError, TrainConfig, to_dict
 from vsrkit.train.ema import Ema
-from vsrkit.train.losses import charbonnier
+from vsrkit.train.lesson import Lesson, pupil_of, teacher_named
+from vsrkit.train.losses import PixelLoss
 from vsrkit.train.optimizers import make_optimizers, set_learning_rate
 from vsrkit.train.processes import (
     Processes,
@@ -80,7 +81,7 @@ class Run:
     device: str
     precision: Precision
     model: nn.Module
-    shared: nn.Module  # the same, with gradients averaged over all processes
+    shared: nn.Module  # the same with its loss, and gradients averaged over all processes
     ema: Ema
     optimizers: list[Optimizer]
     progress: Progress
@@ -117,7 +118,7 @@ def start_run(config: TrainConfig, processes: Processes, *, resume: bool) -> Run
     if processes.is_first:
         write_json(run_dir / "config.json", to_dict(config))
     report = Report(run_dir if processes.is_first else None, tensorboard=config.tensorboard)
-    shared = processes.shared(model)
+    shared = processes.shared(with_loss(model, config, precision, device))
     return Run(
         config, processes, device, precision, model, shared, ema, optimizers, progress, report
     )
@@ -175,8 +176,7 @@ def compute_gradients(run: Run, parts: Sequence[Batch]) -> Tensor:
         last = number == len(parts)
         with _not_yet_averaged(run.shared, wait=not last):
             with torch.autocast(lr.device.type, torch.bfloat16, run.precision.dtype == "bfloat16"):
-                sr = run.shared(lr)
-            loss = charbonnier(sr, wanted(hr, sr), reduction=run.config.loss_reduction)
+                loss = run.shared(lr, hr)
             (loss / len(parts)).backward()
         total += loss.detach() / len(parts)
     return total
@@ -253,14 +253,27 @@ def open_data(
 
 
 def starting_model(config: TrainConfig) -> nn.Module:
-    """The model with fresh weights (a name) or a file's, then with those of the warm starts."""
-    if config.model in MODELS:
-        model = build_model(config.model)
-    else:
+    """The model with a file's weights, a teacher's or fresh ones, then those of the warm starts."""
+    if config.model not in MODELS:
         model = load_model(config.model)
+    elif config.teacher:
+        model = pupil_of(teacher_named(config.teacher), build_model(config.model).config)
+    else:
+        model = build_model(config.model)
     for source in config.warm_start:
         warm_start(model, source)
     return model.train()
+
+
+def with_loss(
+    model: nn.Module, config: TrainConfig, precision: Precision, device: str
+) -> nn.Module:
+    """The model and what it is to make less."""
+    if not config.teacher:
+        return PixelLoss(model, config.loss_reduction)
+    teacher = teacher_named(config.teacher).to(device)
+    lay_out(teacher, precision)
+    return Lesson(model, teacher, config.teacher_weight)
 
 
 def fitted(config: TrainConfig, spec: Spec) -> TrainConfig:
@@ -272,14 +285,6 @@ def fitted(config: TrainConfig, spec: Spec) -> TrainConfig:
     if (frames, crop) != (config.frames, config.crop):
         log.info("the model takes %d frames of %dx%d; the recipe is fitted", frames, crop, crop)
     return replace(config, frames=frames, crop=crop)
-
-
-def wanted(hr: Tensor, sr: Tensor) -> Tensor:
-    """The frames that the model answers with: all, or the centre."""
-    if sr.shape[1] == hr.shape[1]:
-        return hr
-    centre = hr.shape[1] // 2
-    return hr[:, centre : centre + 1]
 
 
 def check_finite(losses: Sequence[Tensor], step: int, run_dir: Path) -> float:

@@ -44,7 +44,10 @@ def warm_start(model: nn.Module, source: str) -> Taken:
     path = weights_at_hand(file) if file in MODELS else Path(file)
     if path is None:
         raise WeightsError(f"warm start {source!r}: no weights of {file} are at hand; name a file")
-    taken = take(target, read_checkpoint(path).tensors)
+    tensors = read_checkpoint(path).tensors
+    # A file of a whole model has the part's tensors under its name, one of a part alone has not.
+    inside = {n.removeprefix(f"{part}."): t for n, t in tensors.items() if n.startswith(f"{part}.")}
+    taken = take(target, inside or tensors)
     log.info("warm start from %s: %s", source, taken)
     for name in (taken.misfits + taken.unused)[:10]:
         log.info("  left out: %s", name)
