@@ -16,6 +16,7 @@ from tests.clips import noise_picture, write_clip
 from vsrkit import upscale_video
 from vsrkit.errors import StoppedError, VideoError, VsrkitError
 from vsrkit.job import parts as parts_module
+from vsrkit.job import prepare as prepare_module
 from vsrkit.job.folder import WorkFolder
 from vsrkit.job.run import Progress
 from vsrkit.models import build_model
@@ -235,3 +236,22 @@ def test_the_library_can_be_used_from_another_thread(film, tmp_path):
     thread.join()
     assert results[0].frames == 25
     assert Path(results[0].path).exists()
+
+
+def test_the_tile_of_another_video_is_not_taken_over(film, tmp_path, monkeypatch):
+    """It was chosen for other frames; this one may not even have the memory for it."""
+    target = tmp_path / "out.mkv"
+    _interrupted(film, target)
+    manifest = WorkFolder.beside(target).path / "manifest.json"
+    content = json.loads(manifest.read_text())
+    content["settings"]["tile"] = "96"
+    manifest.write_text(json.dumps(content))
+    asked = []
+    plan = prepare_module.plan_memory
+    monkeypatch.setattr(
+        prepare_module, "plan_memory", lambda *a, **k: (asked.append(k["tile"]), plan(*a, **k))[1]
+    )
+    other = write_clip(tmp_path / "other.mkv", width=96, height=64, frames=2)
+    with pytest.raises(VideoError, match="the input has changed"):
+        upscale(other, target)
+    assert asked == [None]

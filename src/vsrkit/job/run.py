@@ -21,7 +21,7 @@ from vsrkit.job.manifest import describe_settings
 from vsrkit.job.parts import Part, plan_parts
 from vsrkit.job.prepare import Prepared, Wishes, prepare, whole_frames
 from vsrkit.job.produce import Recipe
-from vsrkit.job.scan import Index, scan
+from vsrkit.job.scan import Index, fingerprint, scan
 from vsrkit.job.settings import Choices, Quality, engines_for, stride_of
 from vsrkit.job.target import Target, finish_images, image_names, open_target
 from vsrkit.job.workers import run_parts
@@ -129,7 +129,7 @@ def upscale_video(
             wanted,
             wishes,
             suffix=None if goal.images else goal.path.suffix.lower(),
-            chosen=Choices.of(earlier.settings if earlier else {}),
+            chosen=_choices(earlier, wanted),
             scratch=folder.path,
         )
         settings = describe_settings(wanted, prepared, goal, quality)
@@ -156,6 +156,13 @@ def upscale_video(
         seconds=time.monotonic() - begin,
         resumed=resumed,
     )
+
+
+def _choices(earlier: Manifest | None, source: Source) -> Choices:
+    """What an earlier run decided; one of another video has nothing to say about this one."""
+    if earlier is None or earlier.settings.get("input") != fingerprint(source):
+        return Choices()
+    return Choices.of(earlier.settings)
 
 
 def _recipe(
