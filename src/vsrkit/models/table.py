@@ -165,6 +165,7 @@ MODELS: dict[str, Entry] = {
         architecture="vsrt-small",
         config=vsrt_small.MEDIUM,
         summary="Our larger VSR-Transformer, for those who wait",
+        weights="vsrt-m.safetensors",
     ),
     "vsrt-reds": Entry(
         architecture="vsrt",
