@@ -1,22 +1,22 @@
 """Benchmark of training: the loop's own share, the convolutions' speed, one step of `vsrt-reds`.
 
-python benchmarks/training.py [--threads N] [--json FILE]
+    python benchmarks/training.py [--threads N] [--rounds N] [--json FILE]
 
-The step of `vsrt-reds` (batch 1, five frames of 64x64) runs three times, each in a process of its
-own: plain (PyTorch as it comes: float32, channels-first), as the trainer does it (the precision
-that `auto` finds, freed memory kept), and plain with recomputed activations. Needs 8 GB of memory
-and some minutes.
+The step of `vsrt-reds` (batch 1, five frames of 64x64) runs in three processes in turn: plain
+(PyTorch as it comes: float32, channels-first), as the trainer does it (the precision that `auto`
+finds, freed memory kept), and plain with recomputed activations. Needs 14 GB of memory and some
+minutes.
 """
 
 import argparse
 import json
+import multiprocessing
 import platform
 import resource
-import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -47,21 +47,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--case", choices=CASES, help="one step of vsrt-reds, in this process")
-    parser.add_argument("--gradients", type=Path)
+    parser.add_argument("--rounds", type=int, default=3, help="steps of vsrt-reds, each case")
     parser.add_argument("--loop-steps", type=int, default=10)
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
-    if args.case:
-        print(json.dumps(step_of_reds(args.case, args.gradients)))
-        return
     results = {
         "machine": platform.processor() or platform.machine(),
         "torch": torch.__version__,
         "threads": args.threads,
         "loop": loop_share(args.loop_steps),
         "convolutions": convolution_speed(),
-        "vsrt-reds step": steps_of_reds(args.threads),
+        "vsrt-reds step": steps_of_reds(args.threads, args.rounds),
     }
     print(json.dumps(results, indent=2))
     if args.json:
@@ -117,19 +113,17 @@ def convolution_speed() -> dict[str, float]:
     return {"GFLOP/s": speed, "best measured": peak, "share": speed / peak}
 
 
-def steps_of_reds(threads: int) -> dict[str, dict[str, float]]:
-    """Each case in a process of its own, compared with the plain one."""
-    results: dict[str, dict[str, float]] = {}
+def steps_of_reds(threads: int, rounds: int) -> dict[str, dict[str, float]]:
+    """Each case in a process of its own, in turns, so that a slow moment hits every one."""
     with tempfile.TemporaryDirectory() as folder:
-        for case in CASES:
-            file = Path(folder) / f"{case}.safetensors"
-            command = [sys.executable, __file__, "--case", case, "--gradients", str(file)]
-            command += ["--threads", str(threads)]
-            done = subprocess.run(command, capture_output=True, text=True, check=True)
-            results[case] = json.loads(done.stdout.splitlines()[-1])
-            results[case]["gradients differ by"] = difference(
-                load_file(Path(folder) / "plain.safetensors"), load_file(file)
-            )
+        runners = {case: Runner(case, threads, Path(folder)) for case in CASES}
+        for _ in range(1 + rounds):  # the first is to warm up
+            for runner in runners.values():
+                runner.run()
+        results = {case: runner.end() for case, runner in runners.items()}
+        gradients = {case: load_file(runner.file) for case, runner in runners.items()}
+    for case, result in results.items():
+        result["gradients differ by"] = difference(gradients["plain"], gradients[case])
     plain = results["plain"]
     results["ratios"] = {
         "time of auto": results["auto"]["seconds"] / plain["seconds"],
@@ -139,8 +133,34 @@ def steps_of_reds(threads: int) -> dict[str, dict[str, float]]:
     return results
 
 
-def step_of_reds(case: str, gradients: Path | None) -> dict[str, float]:
-    """Time (the better of two) and peak memory of forward and backward, after one to warm up."""
+class Runner:
+    """A process that does one case's step when it is told to."""
+
+    def __init__(self, case: str, threads: int, folder: Path) -> None:
+        self.file = folder / f"{case}.safetensors"
+        self.pipe, there = multiprocessing.Pipe()
+        context = multiprocessing.get_context("spawn")
+        self.process = context.Process(
+            target=run_steps_of_reds, args=(there, case, threads, self.file)
+        )
+        self.process.start()
+
+    def run(self) -> None:
+        """Do one step and wait for its end."""
+        self.pipe.send("step")
+        self.pipe.recv()
+
+    def end(self) -> dict[str, float]:
+        """What was measured; gradients are in `file`."""
+        self.pipe.send("end")
+        result: dict[str, float] = self.pipe.recv()
+        self.process.join()
+        return result
+
+
+def run_steps_of_reds(pipe: Any, case: str, threads: int, gradients: Path) -> None:
+    """Time (the best, after one to warm up) and peak memory of forward and backward."""
+    torch.set_num_threads(threads)
     torch.manual_seed(0)
     model = build_model("vsrt-reds")
     plain = Precision("float32", False)
@@ -153,19 +173,19 @@ def step_of_reds(case: str, gradients: Path | None) -> dict[str, float]:
     lr, hr = torch.rand(1, 5, 3, 64, 64), torch.rand(1, 5, 3, 256, 256)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     times = []
-    for _ in range(3):
+    while pipe.recv() == "step":
         model.zero_grad()
         start, cpu = time.perf_counter(), time.process_time()
         with torch.autocast("cpu", torch.bfloat16, precision.dtype == "bfloat16"):
             sr = model(lr)
         charbonnier(sr, hr).backward()
         times.append((time.perf_counter() - start, time.process_time() - cpu))
+        pipe.send("done")
     seconds, cpu_seconds = min(times[1:])
-    if gradients:
-        kept = {n: p.grad.contiguous() for n, p in model.named_parameters() if p.grad is not None}
-        save_file(kept, gradients)
+    kept = {n: p.grad.contiguous() for n, p in model.named_parameters() if p.grad is not None}
+    save_file(kept, gradients)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return {"seconds": seconds, "cpu seconds": cpu_seconds, "peak MB": (peak - before) / 1024}
+    pipe.send({"seconds": seconds, "cpu seconds": cpu_seconds, "peak MB": (peak - before) / 1024})
 
 
 def difference(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> float:
