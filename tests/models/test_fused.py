@@ -1,4 +1,4 @@
-"""Fused residual blocks give the numbers of the plain ones, bit by bit."""
+"""Fused residual blocks give the numbers of the plain ones, in float32 bit by bit."""
 
 import copy
 import gc
@@ -51,12 +51,33 @@ def test_same_bits_as_the_plain_block(shape, slope):
     assert torch.equal(x, kept)  # the input is not ours
 
 
+@pytest.mark.skipif(
+    not (fused._has_fused_operations() and fused._has_fused_bfloat16(torch.bfloat16)),
+    reason="this processor has no bfloat16 instructions",
+)
+@pytest.mark.parametrize("slope", [0.0, 0.1])
+def test_bfloat16_is_no_further_from_the_truth_than_the_plain_block(slope):
+    block, x = block_of(64, slope), features(2, 64, 24, 20)
+    exact = plainly(copy.deepcopy(block).double(), x.bfloat16().double())
+    with torch.autocast("cpu", torch.bfloat16):
+        plain = plainly(block, x.bfloat16())
+        with torch.inference_mode():
+            assert fused.can_fuse(x.bfloat16(), block.conv1.weight)
+            quick = block(x.bfloat16())
+    assert quick.dtype == plain.dtype == torch.bfloat16
+    size = exact.square().mean()
+    apart, usual = ((y.double() - exact).square().mean() / size for y in (quick, plain))
+    assert apart < 1.1 * usual  # rounded once less; both are about 2^-9 off
+    assert apart > 0
+
+
 @needs_fused
 def test_weights_that_change_are_packed_anew():
     block, x = block_of(), features(1, 16, 8, 8)
     with torch.no_grad():
         before = block(x)
         block.conv2.weight.mul_(2)
+        block.conv2.bias.add_(1)
         doubled = block(x)
         assert not torch.equal(before, doubled)
         assert torch.equal(doubled, plainly(block, x))
@@ -87,5 +108,7 @@ def test_only_where_it_may():
         assert not fused.can_fuse(x.double(), weight)
         with torch.autocast("cpu", torch.bfloat16):
             assert not fused.can_fuse(x, weight)
+        with torch.autocast("cpu", torch.float16):
+            assert not fused.can_fuse(x.half(), weight)
     with torch.inference_mode():
         assert not fused.can_fuse(x, weight.clone())  # cannot say when it changes
