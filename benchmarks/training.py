@@ -2,10 +2,10 @@
 
     python benchmarks/training.py [--threads N] [--rounds N] [--json FILE]
 
-The step of `vsrt-reds` (batch 1, five frames of 64x64) runs in three processes in turn: plain
+The step of `vsrt-reds` (batch 1, five frames of 64x64) runs in four processes in turn: plain
 (PyTorch as it comes: float32, channels-first), as the trainer does it (the precision that `auto`
-finds, freed memory kept), and plain with recomputed activations. Needs 14 GB of memory and some
-minutes.
+finds, freed memory kept), the same in float32, and plain with recomputed activations. Needs 16 GB
+of memory and some minutes.
 """
 
 import argparse
@@ -40,7 +40,7 @@ from vsrkit.train.recompute import recompute_activations
 from vsrkit.train.start import lay_out_to_train
 from vsrkit.video.images import write_image
 
-CASES = ("plain", "auto", "recomputed")
+CASES = ("plain", "auto", "float32", "recomputed")
 
 
 def main() -> None:
@@ -96,14 +96,20 @@ def convolution_speed() -> dict[str, float]:
     precision = resolve_precision("auto", model)
     lay_out(model, precision)
     lr, hr = torch.rand(3, 7, 3, 48, 48), torch.rand(3, 7, 3, 192, 192)
-    charbonnier(model(lr), hr).backward()
+
+    def step() -> None:
+        with torch.autocast("cpu", torch.bfloat16, precision.dtype == "bfloat16"):
+            loss = charbonnier(model(lr), hr)
+        loss.backward()
+
+    step()
     counter = FlopCounterMode(display=False)
     with counter:
-        charbonnier(model(lr), hr).backward()
+        step()
     counts = counter.get_flop_counts()["Global"]
     flop = sum(n for op, n in counts.items() if "convolution" in str(op))
     with profile(activities=[ProfilerActivity.CPU]) as seen:
-        charbonnier(model(lr), hr).backward()
+        step()
     names = ("aten::mkldnn_convolution", "aten::convolution_backward", "aten::_slow_conv2d_forward")
     spent = sum(row.self_cpu_time_total for row in seen.key_averages() if row.key in names)
     convolution = commonest_convolution(model)
@@ -128,6 +134,7 @@ def steps_of_reds(threads: int, rounds: int) -> dict[str, dict[str, float]]:
     results["ratios"] = {
         "time of auto": results["auto"]["seconds"] / plain["seconds"],
         "processor time of auto": results["auto"]["cpu seconds"] / plain["cpu seconds"],
+        "time of float32": results["float32"]["seconds"] / plain["seconds"],
         "memory of recomputed": results["recomputed"]["peak MB"] / plain["peak MB"],
     }
     return results
@@ -163,11 +170,11 @@ def run_steps_of_reds(pipe: Any, case: str, threads: int, gradients: Path) -> No
     torch.set_num_threads(threads)
     torch.manual_seed(0)
     model = build_model("vsrt-reds")
-    plain = Precision("float32", False)
-    precision = resolve_precision("auto", model) if case == "auto" else plain
-    lay_out_to_train(model, precision)
-    if case == "auto":
+    precision = Precision("float32", False)
+    if case in ("auto", "float32"):
+        precision = resolve_precision(case, model)
         keep_freed_memory(ALL)
+    lay_out_to_train(model, precision)
     if case == "recomputed":
         recompute_activations(model)
     lr, hr = torch.rand(1, 5, 3, 64, 64), torch.rand(1, 5, 3, 256, 256)

@@ -16,8 +16,11 @@ from vsrkit.train.lesson import (
     divide,
     feature_distance,
     heads_of,
+    learn,
     pupil_of,
+    teach,
     teacher_named,
+    through,
 )
 from vsrkit.train.loop import train
 from vsrkit.train.losses import charbonnier
@@ -75,9 +78,38 @@ def test_a_pupil_with_everything_of_its_teacher_has_nothing_to_learn(teacher, pa
     )  # fmt: skip
     pupil = pupil_of(teacher, config).eval()
     lr, hr = pair
-    loss = Lesson(pupil, teacher, weight=1.0)(lr, hr)
-    # Batches of frames and single ones round differently.
-    torch.testing.assert_close(loss, charbonnier(teacher(lr), hr), atol=1e-6, rtol=0)
+    true = charbonnier(teacher(lr), hr)
+    same = charbonnier(lr, lr)  # what that loss has where nothing is missing
+    for led in (0.0, 1.0):
+        loss = Lesson(pupil, teacher, weight=1.0, led=led)(lr, hr)
+        # Flows of all pairs at once and of one at a time round differently.
+        torch.testing.assert_close(loss, true + same, atol=1e-6, rtol=0)
+
+
+def test_led_the_pupil_goes_on_from_its_teachers_features(teacher, pair):
+    frames = list(pair[0].unbind(1))
+    tower = pupil_of(teacher, TINY).backward_tower
+    flows = [torch.zeros(2, 2, 16, 16)] * 3 + [None]
+    goals = teach(teacher.backward_trunk, frames, flows, range(3, -1, -1))
+    led = torch.tensor([True, False]).view(2, 1, 1, 1)
+    features = learn(tower, frames, flows, range(3, -1, -1), goals, led)
+    after_teacher = through(tower, torch.cat([frames[1], goals[2][-1]], 1))[-1]
+    after_itself = through(tower, torch.cat([frames[1], features[2][-1]], 1))[-1]
+    torch.testing.assert_close(features[1][-1][0], after_teacher[0])
+    torch.testing.assert_close(features[1][-1][1], after_itself[1])
+    assert not torch.allclose(after_teacher[1], after_itself[1])
+
+
+def test_on_its_own_the_pupil_learns_for_the_frames_to_come(teacher, pair):
+    frames = list(pair[0].unbind(1))
+    tower = pupil_of(teacher, TINY).forward_tower
+    flows = [None] + [torch.zeros(2, 2, 16, 16)] * 3
+    goals = teach(teacher.forward_trunk, frames, flows, range(4))
+    for led, reaches in ((1.0, False), (0.0, True)):
+        first = [frames[0].clone().requires_grad_(), *frames[1:]]
+        shares = torch.full((2, 1, 1, 1), led) > 0.5
+        learn(tower, first, flows, range(4), goals, shares)[3][-1].sum().backward()
+        assert (first[0].grad is not None and bool(first[0].grad.any())) == reaches
 
 
 def test_lessons_bring_the_features_nearer(teacher, pair):
@@ -117,11 +149,12 @@ def test_distance_is_relative_to_the_goal():
 
 def test_others_can_be_neither_pupil_nor_teacher(teacher, tmp_path):
     with pytest.raises(VsrkitError, match="only our own presets"):
-        Lesson(RRN(RRNConfig(channels=4, blocks=1)), teacher, 1.0)
+        Lesson(RRN(RRNConfig(channels=4, blocks=1)), teacher, weight=1.0)
     with pytest.raises(VsrkitError, match="only our own presets"):
         pupil_of(teacher, RRNConfig())
+    hop = VSRTSmall(SmallConfig(channels=8, tower_blocks=1, propagation="hop"))
     with pytest.raises(VsrkitError, match="only our own presets"):
-        Lesson(VSRTSmall(SmallConfig(channels=8, tower_blocks=1, propagation="hop")), teacher, 1.0)
+        Lesson(hop, teacher, weight=1.0)
     short = tmp_path / "short.safetensors"
     save_model(short, BasicVSR(BasicVSRConfig(channels=8, blocks=2)))
     with pytest.raises(VsrkitError, match="30 blocks"):
@@ -132,6 +165,6 @@ def test_a_run_with_a_teacher(config, tmp_path, teacher):
     file, start = tmp_path / "teacher.safetensors", tmp_path / "start.safetensors"
     save_model(file, teacher)
     save_model(start, pupil_of(teacher, TINY))
-    c = config(model=str(start), teacher=str(file), steps=4)
+    c = config(model=str(start), teacher=str(file), teacher_leads=0.5, steps=4)
     assert train(c).step == 4
     assert load_model(f"{c.run_dir}/last.safetensors").config == TINY

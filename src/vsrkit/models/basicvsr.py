@@ -52,7 +52,7 @@ class BasicVSR(nn.Module):
                 features = warp(features, self.spynet(frame, clip[:, i - 1]))
             features = self.forward_trunk(torch.cat([frame, features], 1))
             if i >= start:
-                sr.append(self._reconstruct(frame, backward.pop(), features))
+                sr.append(self.reconstruct(frame, backward.pop(), features))
         return torch.stack(sr, 1)
 
     def _run_backward(self, clip: Tensor, start: int) -> list[Tensor]:
@@ -72,7 +72,7 @@ class BasicVSR(nn.Module):
         b, _, _, h, w = clip.shape
         return clip.new_zeros(b, self.config.channels, h, w)
 
-    def _reconstruct(self, frame: Tensor, backward: Tensor, forward: Tensor) -> Tensor:
+    def reconstruct(self, frame: Tensor, backward: Tensor, forward: Tensor) -> Tensor:
         """(B, 3, H, W) and features (B, C, H, W) of both directions -> (B, 3, 4H, 4W)."""
         features = F.leaky_relu(self.fusion(torch.cat([backward, forward], 1)), 0.1)
         return self.tail(features) + upsample_bilinear(frame, 4)

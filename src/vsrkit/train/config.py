@@ -40,6 +40,7 @@ class TrainConfig:
     warm_start: tuple[str, ...] = ()  # weight files; "flow=FILE" fills only the part called flow
     teacher: str = ""  # a trained BasicVSR; the model, one of our presets, learns its features
     teacher_weight: float = 1.0  # of the features, beside the frames
+    teacher_leads: float = 1.0  # share of clips on which the model goes on from its features
     # Held-out clips: patterns of their names, else about this share of the clips, whole series.
     validation: tuple[str, ...] = ()
     validation_share: float = 0.1

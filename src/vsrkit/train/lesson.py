@@ -1,16 +1,18 @@
 """Learn from a trained BasicVSR: each block of a preset's tower stands for several of its blocks.
 
-    teacher   b[t] = trunk(lr[t], warp(b[t+1], its own flow))                     30 blocks
-    pupil     s[t] = tower(lr[t], warp(the teacher's b[t+1], the pupil's flow))    a few blocks
+    teacher   b[t] = trunk(lr[t], warp(b[t+1], its own flow))             30 blocks
+    pupil     s[t] = tower(lr[t], warp(s[t+1], the pupil's flow))         a few blocks
+    or, led   s[t] = tower(lr[t], warp(b[t+1], the pupil's flow))
 
 After each of its blocks the pupil's features are held against the teacher's after the last block of
-the group that it stands for. It goes on from the teacher's features at every frame, not from its
-own: so errors do not add up along time, all frames run at once, and what is to be learned is a
-short tower instead of a long chain. The pupil's frames are held against HR besides.
+the group that it stands for. As long as the pupil's own features are far off, it is led: it goes on
+from the teacher's at every frame, so that errors do not add up along time, and what is to be
+learned is a short tower instead of a long chain. Later it must live with its own. The pupil's
+frames are held against HR and against the teacher's besides.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, cast
 
 import torch
 import torch.nn.functional as F
@@ -98,70 +100,109 @@ def pupil_of(teacher: BasicVSR, config: object) -> VSRTSmall:
 
 
 class Lesson(nn.Module):
-    """A pupil and its teacher: (lr, hr) -> what the pupil is to make less."""
+    """A pupil and its teacher: (lr, hr) -> what the pupil is to make less.
 
-    def __init__(self, pupil: nn.Module, teacher: BasicVSR, weight: float) -> None:
+    weight: of the features, beside the frames
+    led: share of the clips on which the pupil goes on from the teacher's features
+    """
+
+    def __init__(
+        self, pupil: nn.Module, teacher: BasicVSR, *, weight: float, led: float = 1.0
+    ) -> None:
         super().__init__()
         if not isinstance(pupil, VSRTSmall) or pupil.config.propagation != "carried":
             raise VsrkitError(ONLY_OURS)
-        self.pupil, self.teacher, self.weight = pupil, teacher, weight
+        self.pupil, self.teacher, self.weight, self.led = pupil, teacher, weight, led
         self.pupil.flow.requires_grad_(False)  # it moves the teacher's features: nothing to learn
         self.groups = {d: divide(worth, pupil.config.tower_blocks) for d, worth in WORTH.items()}
 
     def forward(self, lr: Tensor, hr: Tensor) -> Tensor:
         """(B, T, 3, H, W) and (B, T, 3, 4H, 4W) -> (): loss of frames and features."""
-        frames, pupil = list(lr.unbind(1)), self.pupil
+        frames, pupil, teacher = list(lr.unbind(1)), self.pupil, self.teacher
         to_prev, to_next = pupil.flows(frames)
-        its_prev, its_next = spynet_flows(self.teacher.spynet, frames)
+        its_prev, its_next = spynet_flows(teacher.spynet, frames)
         down, up = range(len(frames) - 1, -1, -1), range(len(frames))
-        t = self.teacher
-        b_in, b_goals = self._teach(t.backward_trunk, frames, its_next, to_next, down, "backward")
-        f_in, f_goals = self._teach(t.forward_trunk, frames, its_prev, to_prev, up, "forward")
+        with torch.no_grad():
+            b_goals = teach(teacher.backward_trunk, frames, its_next, down)
+            f_goals = teach(teacher.forward_trunk, frames, its_prev, up)
+            goal = torch.stack(
+                [
+                    teacher.reconstruct(frame, b_goals[t][-1], f_goals[t][-1])
+                    for t, frame in enumerate(frames)
+                ],
+                1,
+            )
+        led = torch.rand(lr.shape[0], 1, 1, 1, device=lr.device) < self.led
+        backward = learn(pupil.backward_tower, frames, to_next, down, b_goals, led)
+        forward = learn(pupil.forward_tower, frames, to_prev, up, f_goals, led)
 
-        backward, forward = through(pupil.backward_tower, b_in), through(pupil.forward_tower, f_in)
-        fused = F.leaky_relu(pupil.fusion(torch.cat([backward[-1], forward[-1]], 1)), 0.1)
-        by_frame = dict(enumerate(fused.chunk(len(frames))))
+        fused = {
+            t: F.leaky_relu(pupil.fusion(torch.cat([backward[t][-1], forward[t][-1]], 1)), 0.1)
+            for t in up
+        }
         sr = torch.stack(
             [
-                pupil.tail(pupil.head(x)) + upsample_bilinear(frames[i], 4)
-                for i, x in pupil.attend(by_frame, range(len(frames)))
+                pupil.tail(pupil.head(x)) + upsample_bilinear(frames[t], 4)
+                for t, x in pupil.attend(fused, up)
             ],
             1,
         )
-        distance = feature_distance(backward, b_goals) + feature_distance(forward, f_goals)
-        return charbonnier(sr, hr) + self.weight * distance
-
-    @torch.no_grad()
-    def _teach(
-        self,
-        trunk: Tower,
-        frames: Sequence[Tensor],
-        flows: Flows,
-        pupils_flows: Flows,
-        order: Iterable[int],
-        direction: Direction,
-    ) -> tuple[Tensor, list[Tensor]]:
-        """What the pupil's tower gets, frame after frame (T * B, 67, H, W), and its goals."""
-        ends = [group.stop - 1 for group in self.groups[direction]]
-        nothing = frames[0].new_zeros(
-            frames[0].shape[0], self.teacher.config.channels, *frames[0].shape[-2:]
+        distance = torch.stack(
+            [
+                feature_distance(features[t], [goals[t][group.stop - 1] for group in groups])
+                for features, goals, groups in (
+                    (backward, b_goals, self.groups["backward"]),
+                    (forward, f_goals, self.groups["forward"]),
+                )
+                for t in up
+            ]
         )
-        inputs: dict[int, Tensor] = {}
-        goals: dict[int, list[Tensor]] = {}
-        carried: Tensor | None = None
-        for t in order:
-            flow, pupils_flow = flows[t], pupils_flows[t]
-            known = carried is not None and flow is not None and pupils_flow is not None
-            near = warp(carried, flow) if known else nothing  # type: ignore[arg-type]
-            seen = warp(carried, pupils_flow) if known else nothing  # type: ignore[arg-type]
-            inputs[t] = torch.cat([frames[t], seen], 1)
-            features = through(trunk, torch.cat([frames[t], near], 1))
-            goals[t] = [features[end] for end in ends]
-            carried = features[-1]
-        in_time = range(len(frames))
-        return torch.cat([inputs[t] for t in in_time]), [
-            torch.cat([goals[t][block] for t in in_time]) for block in range(len(ends))
-        ]
+        # The teacher's frames besides the true ones: they hold what can be known, and no noise.
+        apart = charbonnier(sr, hr) + charbonnier(sr, goal)
+        return apart + self.weight * 2 * distance.mean()
+
+
+def teach(
+    trunk: Tower, frames: Sequence[Tensor], flows: Flows, order: Iterable[int]
+) -> dict[int, list[Tensor]]:
+    """By frame, the teacher's features after each of its blocks."""
+    goals: dict[int, list[Tensor]] = {}
+    carried: Tensor | None = None
+    for t in order:
+        goals[t] = through(
+            trunk, torch.cat([frames[t], _moved(carried, flows[t], trunk, frames)], 1)
+        )
+        carried = goals[t][-1]
+    return goals
+
+
+def learn(
+    tower: Tower,
+    frames: Sequence[Tensor],
+    flows: Flows,
+    order: Iterable[int],
+    goals: Mapping[int, Sequence[Tensor]],
+    led: Tensor,
+) -> dict[int, list[Tensor]]:
+    """By frame, the pupil's features; on from the teacher's where `led` (B, 1, 1, 1) says so."""
+    features: dict[int, list[Tensor]] = {}
+    carried: Tensor | None = None
+    for t in order:
+        near = _moved(carried, flows[t], tower, frames)
+        features[t] = through(tower, torch.cat([frames[t], near], 1))
+        carried = torch.where(led, goals[t][-1], features[t][-1])
+    return features
+
+
+def _moved(
+    carried: Tensor | None, flow: Tensor | None, tower: Tower, frames: Sequence[Tensor]
+) -> Tensor:
+    """Features of the neighbouring frame, moved to where things are now; zeros if it has none."""
+    if carried is None or flow is None:
+        first = cast(nn.Conv2d, tower.main[0])
+        b, colours, h, w = frames[0].shape
+        return frames[0].new_zeros(b, first.in_channels - colours, h, w)
+    return warp(carried, flow)
 
 
 def through(tower: Tower, x: Tensor) -> list[Tensor]:

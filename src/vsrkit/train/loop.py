@@ -273,7 +273,7 @@ def with_loss(
         return PixelLoss(model, config.loss_reduction)
     teacher = teacher_named(config.teacher).to(device)
     lay_out(teacher, precision)
-    return Lesson(model, teacher, config.teacher_weight)
+    return Lesson(model, teacher, weight=config.teacher_weight, led=config.teacher_leads)
 
 
 def fitted(config: TrainConfig, spec: Spec) -> TrainConfig:
