@@ -140,13 +140,9 @@ class Lesson(nn.Module):
             t: F.leaky_relu(pupil.fusion(torch.cat([backward[t][-1], forward[t][-1]], 1)), 0.1)
             for t in up
         }
-        sr = torch.stack(
-            [
-                pupil.tail(pupil.head(x)) + upsample_bilinear(frames[t], 4)
-                for t, x in pupil.attend(fused, up)
-            ],
-            1,
-        )
+        base = torch.stack([upsample_bilinear(frame, 4) for frame in frames], 1)
+        detail = [pupil.tail(pupil.head(x)) for _, x in pupil.attend(fused, up)]
+        sr = base + torch.stack(detail, 1)
         distance = torch.stack(
             [
                 feature_distance(features[t], [goals[t][group.stop - 1] for group in groups])
@@ -157,9 +153,10 @@ class Lesson(nn.Module):
                 for t in up
             ]
         )
-        # The teacher's frames besides the true ones: they hold what can be known, and no noise.
-        apart = charbonnier(sr, hr) + charbonnier(sr, goal)
-        return apart + self.weight * 2 * distance.mean()
+        # Square distances from the teacher fade as they shrink, that from HR never does: beside
+        # the noise in it the little that a good pupil has yet to learn would be lost.
+        missed = (sr - goal).square().mean() / (goal - base).square().mean()
+        return charbonnier(sr, hr) + self.weight * (2 * distance.mean() + missed)
 
 
 def teach(
