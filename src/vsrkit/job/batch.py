@@ -173,9 +173,10 @@ def counted(
 
 
 def _to_pipe(request: Request, source: Source, pictures: Iterator[Picture]) -> str:
-    wishes = replace(request.wishes, codec="rawvideo")
     with TemporaryDirectory(prefix="vsrkit-") as scratch:
-        prepared = prepare(source, wishes, suffix=".y4m", scratch=Path(scratch), by_rows=False)
+        prepared = prepare(
+            source, request.wishes, suffix=".y4m", scratch=Path(scratch), by_rows=False
+        )
         assert prepared.encoding is not None
         frames = upscale_stream(
             pictures,

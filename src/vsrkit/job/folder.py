@@ -126,7 +126,10 @@ class WorkFolder:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Make the folder and keep other processes out of it; a killed one lets go by itself."""
+        """Make the folder and keep other processes out of it; a killed one lets go by itself.
+
+        If nothing came of the job, not even a manifest, the folder goes again.
+        """
         self.path.mkdir(parents=True, exist_ok=True)
         with (self.path / "lock").open("w") as lock:
             if sys.platform != "win32":
@@ -138,7 +141,11 @@ class WorkFolder:
                     raise VsrkitError(
                         f"another vsrkit is at work in {self.path}; wait for it or stop it"
                     ) from error
-            yield
+            try:
+                yield
+            finally:
+                if all(path.name == "lock" for path in self.path.iterdir()):
+                    shutil.rmtree(self.path, ignore_errors=True)
 
 
 def differences(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:

@@ -17,6 +17,7 @@ from vsrkit.precision import PrecisionName
 from vsrkit.upscale import Engine, make_engine
 from vsrkit.video.colour import picture_bytes
 from vsrkit.video.encode import Encoding, choose_encoding, encoder_memory, open_encoder
+from vsrkit.video.mux import check_container
 from vsrkit.video.read import Source
 
 log = logging.getLogger("vsrkit")
@@ -87,6 +88,7 @@ def prepare(
             options=wishes.options,
         )
         open_encoder(encoding)  # what it refuses is refused now and not after hours
+        check_container(suffix, encoding)
         if (encoding.height, encoding.width) != turned:
             log.warning(
                 "%dx%d becomes %dx%d, the last line doubled: %s has no odd sizes",

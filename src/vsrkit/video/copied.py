@@ -1,11 +1,11 @@
 """Audio, subtitles and attachments of a video carried over: as they are, or by rule."""
 
-from collections.abc import Callable, Iterable, Iterator
+import io
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import av
-from av.audio.resampler import AudioResampler
 from av.audio.stream import AudioStream
 from av.codec.context import CodecContext
 from av.container import InputContainer, OutputContainer
@@ -13,6 +13,7 @@ from av.stream import Disposition, Stream
 from av.subtitles.stream import SubtitleStream
 
 from vsrkit.errors import VideoError
+from vsrkit.video.audio import Packet, convert_audio
 
 TEXT_SUBTITLES = {"subrip", "srt", "ass", "ssa", "webvtt", "mov_text", "text"}
 # What a container takes of subtitles without conversion, and what text becomes otherwise.
@@ -23,8 +24,6 @@ SUBTITLES = {
     "mp4": ({"mov_text"}, "mov_text"),
     "mov": ({"mov_text"}, "mov_text"),
 }  # fmt: skip
-AUDIO = {"webm": "libopus", "mp4": "aac", "mov": "aac", "matroska": "flac"}  # where it must
-UNCOMPRESSED = "flac"  # what samples become where a container does not hold them; nothing is lost
 
 # Facts about the old file that are not true of the new one.
 STALE = {"encoder", "duration", "major_brand", "minor_version", "compatible_brands"}
@@ -47,10 +46,6 @@ Format: Layer, Start, End, Style, Name, MarginL, MarginR, MarginV, Effect, Text
 """
 
 Said = Callable[[str], None]
-if TYPE_CHECKING:
-    Packet: TypeAlias = av.Packet[Any]
-else:
-    Packet = av.Packet  # generic for type checkers only
 Packets: TypeAlias = Iterable[Packet]
 
 
@@ -90,6 +85,8 @@ def carry_over(
                 continue
             case "data" if old.chapters() and old.format.name.startswith("mov"):
                 continue  # the track that holds the chapters, which are carried over
+            case "data" if "timecode" in stream.metadata:
+                continue  # the words about the video have it, too
             case _:
                 said(f"stream {stream.index} ({stream.type}) is not carried over")
                 continue
@@ -110,29 +107,6 @@ class Copied:
 
     def finish(self) -> Packets:
         return []
-
-
-@dataclass(frozen=True)
-class ConvertedAudio:
-    """Audio that was decoded and is encoded anew."""
-
-    stream: AudioStream
-    resampler: AudioResampler
-
-    def take(self, packet: Packet) -> Packets:
-        try:
-            frames = packet.decode()
-        except av.FFmpegError:
-            return []  # a damaged packet; silence follows by the times of the next
-        return list(self._encoded(frames))
-
-    def finish(self) -> Packets:
-        return [*self._encoded([None]), *self.stream.encode(None)]
-
-    def _encoded(self, frames: Iterable[Any]) -> Iterator[Packet]:
-        for frame in frames:
-            for part in self.resampler.resample(frame):
-                yield from self.stream.encode(part)
 
 
 @dataclass(frozen=True)
@@ -196,7 +170,10 @@ def _codec(stream: Stream) -> str:
 
 
 def _described(made: Stream, old: Stream) -> None:
-    made.metadata.update(lasting(old.metadata))
+    words = lasting(old.metadata)
+    if "name" in words and "title" not in words:  # as FFmpeg reads the title of a track in mp4
+        words["title"] = words.pop("name")
+    made.metadata.update(words)
     made.disposition = old.disposition
 
 
@@ -204,30 +181,30 @@ def _audio(stream: Stream, target: OutputContainer, said: Said) -> CopiedStream 
     if stream.codec_context is None:
         said(f"{_name(stream)} is of an unknown kind and is not carried over")
         return None
+    form = target.format.name
     samples = stream.codec_context.name.startswith("pcm_")
-    codec = AUDIO[target.format.name]
-    if samples and target.format.name == "mp4":
-        codec = UNCOMPRESSED
-    else:
-        try:
-            copy = target.add_stream_from_template(stream)
-        except (ValueError, av.FFmpegError):
-            pass  # the container does not take it
-        else:
-            _described(copy, stream)
-            return Copied(copy)
+    # Few players know samples in mp4, though it can hold them.
+    if not (samples and form == "mp4") and _holds(form, stream):
+        copy = target.add_stream_from_template(stream)
+        _described(copy, stream)
+        return Copied(copy)
     assert isinstance(stream, AudioStream)
-    rate = 48000 if codec == "libopus" else stream.rate
-    made = target.add_stream(codec, rate=rate)
-    assert isinstance(made, AudioStream)
-    made.codec_context.layout = stream.layout
-    _described(made, stream)
-    made.codec_context.open()
-    resampler = AudioResampler(
-        format=made.format, layout=made.layout, rate=rate, frame_size=made.frame_size
-    )
-    said(f"{_name(stream)} is converted to {codec}: {target.format.name} cannot hold it as it is")
-    return ConvertedAudio(made, resampler)
+    made = convert_audio(stream, target)
+    _described(made.stream, stream)
+    codec = made.stream.codec_context.name
+    said(f"{_name(stream)} is converted to {codec}: {form} cannot hold it as it is")
+    return made
+
+
+def _holds(form: str, stream: Stream) -> bool:
+    """Whether a container takes a stream; some refuse it only when they write their header."""
+    try:
+        with av.open(io.BytesIO(), "w", format=form) as trial:
+            trial.add_stream_from_template(stream)
+            trial.start_encoding()
+    except (ValueError, av.FFmpegError):
+        return False
+    return True
 
 
 def _subtitle(stream: Stream, target: OutputContainer, said: Said) -> CopiedStream | None:

@@ -1,5 +1,6 @@
 """Frames to packets: which encoder, which samples, and the same bytes every time."""
 
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -27,8 +28,9 @@ from vsrkit.video.colour import (
 )
 from vsrkit.video.probe import VideoInfo
 
-RGB = 0  # the code of "no matrix"
+os.environ.setdefault("SVT_LOG", "1")  # errors only: this encoder talks past FFmpeg's log
 
+RGB = 0  # the code of "no matrix"
 
 LARGE = 4096 * 2304 * 3 // 2  # bytes of a picture; beyond, an encoder must do with few of them
 
@@ -286,7 +288,9 @@ def _pix_fmt(codec: str, demanded: str | None, info: VideoInfo) -> str:
         names = [
             f"yuv{ratio}p{depth}" for ratio in (420, 422, 444) for depth in ("", "10le", "12le")
         ]
-    usable = [name for name in names if layout_of(name) and not name.startswith(("yuvj", "yuva"))]
+    # Grey would lose the colours, JPEG's forms are no longer used, and there is no transparency.
+    unfit = ("gray", "yuvj", "yuva")
+    usable = [name for name in names if layout_of(name) and not name.startswith(unfit)]
     if not usable:
         raise VideoError(f"{codec} takes no samples that vsrkit can make; use another --codec")
     return min(usable, key=lambda name: _distance(layout_of(name), wanted))
@@ -298,7 +302,6 @@ def _distance(layout: Layout | None, wanted: Layout) -> tuple[int, ...]:
     finer = [have - want for have, want in zip(layout.halvings, wanted.halvings, strict=True)]
     same_kind = layout.kind == wanted.kind
     return (
-        layout.kind == "grey" and wanted.kind != "grey",
         max(0, wanted.bits - layout.bits),
         sum(max(0, step) for step in finer),
         not same_kind,

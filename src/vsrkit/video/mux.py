@@ -1,6 +1,7 @@
 """Put a whole video together: new pictures, and every other stream as it was."""
 
 import heapq
+import io
 import logging
 import os
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,7 +15,8 @@ from av.stream import Disposition
 from av.video.stream import VideoStream
 
 from vsrkit.errors import VideoError
-from vsrkit.video.copied import CopiedStream, Packet, carry_over, lasting
+from vsrkit.video.audio import Packet
+from vsrkit.video.copied import CopiedStream, carry_over, lasting
 from vsrkit.video.encode import EncodedPacket, Encoding, set_up
 from vsrkit.video.packets import read_packets
 from vsrkit.video.probe import opened
@@ -57,7 +59,7 @@ def assemble(
         if suffix == ".y4m":
             _write_y4m(path, parts, encoding)
             return
-        with av.open(str(path), "w", format=form, options=options) as target:
+        with av.open(f"file:{path}", "w", format=form, options=options) as target:
             video = add_video(target, encoding, clock.time_base, source)
             if not source.info.streams:  # images or a pipe: there is nothing else
                 target.start_encoding()
@@ -72,6 +74,25 @@ def assemble(
         path.unlink(missing_ok=True)
         reason = getattr(error, "strerror", None) or str(error)
         raise VideoError(f"cannot write {path.parent / f'*{suffix}'}: {reason}") from error
+
+
+def check_container(suffix: str, encoding: Encoding) -> None:
+    """Refuse what a file `*suffix` cannot hold, now and not when all its packets are made."""
+    if suffix == ".y4m":
+        if encoding.codec != "rawvideo":
+            raise VideoError(f"y4m is never compressed; leave --codec {encoding.codec} out")
+        y4m_header(encoding)
+        return
+    try:
+        with av.open(io.BytesIO(), "w", format=container_options(suffix)[0]) as trial:
+            video = trial.add_stream(encoding.codec, rate=encoding.rate)
+            assert isinstance(video, VideoStream)
+            set_up(video.codec_context, encoding)
+            trial.start_encoding()
+    except (ValueError, av.FFmpegError) as error:
+        raise VideoError(
+            f"{suffix} cannot hold {encoding.codec}; leave --codec out or name the output *.mkv"
+        ) from error
 
 
 def _write_y4m(path: Path, parts: Sequence[Path], encoding: Encoding) -> None:
@@ -107,6 +128,8 @@ def add_video(
     assert isinstance(video, VideoStream)
     set_up(video.codec_context, encoding)
     video.time_base = time_base
+    if encoding.codec == "libx265" and target.format.name in ("mp4", "mov"):
+        video.codec_context.codec_tag = "hvc1"  # the only name under which Apple plays it
     if source.info.display_matrix:
         video.set_display_matrix(source.info.display_matrix)
     return video

@@ -84,7 +84,8 @@ def opened(path: Path) -> Iterator[InputContainer]:
     if path.is_dir():
         raise VideoError(f"{path} is a folder; a video file is wanted")
     try:
-        container = av.open(str(path), metadata_errors="replace")
+        # With its protocol: else "Part 1:2.mp4" is taken for an address.
+        container = av.open(f"file:{path}", metadata_errors="replace")
     except (av.FFmpegError, OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise VideoError(f"cannot read {path} as a video: {reason}") from error
@@ -125,8 +126,9 @@ def describe(
     first = pictures[0]
     if max(first.height, first.width) > LARGEST_SIDE:
         raise VideoError(
-            f"{container.name} says its pictures are {first.width}x{first.height}; "
-            f"nothing larger than {LARGEST_SIDE} pixels a side is taken"
+            f"{container.name.removeprefix('file:')} says its pictures are "
+            f"{first.width}x{first.height}; nothing larger than {LARGEST_SIDE} pixels a side "
+            "is taken"
         )
     rate = stream.average_rate or stream.guessed_rate or stream.base_rate or Fraction(25)
     time_base = stream.time_base or 1 / rate

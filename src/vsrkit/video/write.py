@@ -27,7 +27,7 @@ def write_video(
     part = path.with_name(f".{path.stem}.part{path.suffix}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with av.open(str(part), "w") as file:
+        with av.open(f"file:{part}", "w") as file:
             count = _encode(file, frames, frames_per_second, crf)
         part.replace(path)
     except (OSError, av.FFmpegError) as error:

@@ -1,0 +1,146 @@
+"""What a container cannot hold is converted with as little loss as can be, or refused at once."""
+
+import logging
+from fractions import Fraction
+
+import av
+import numpy as np
+import pytest
+from tests.clips import noise_picture, write_clip, write_rich_clip
+
+from vsrkit import upscale_video
+from vsrkit.errors import VideoError
+from vsrkit.job.folder import WorkFolder
+from vsrkit.video.probe import probe
+
+
+def upscale(source, target, **options):
+    return upscale_video(source, target, **{"model": "bicubic", **options})
+
+
+def write_sound(path, codec, form, *, layout="mono", rate=48000):
+    """A clip of six frames, with audio of random samples of the format `form`."""
+    with av.open(str(path), "w") as file:
+        video = file.add_stream("libx264", rate=25)
+        video.width, video.height, video.pix_fmt = 32, 24, "yuv420p"
+        sound = file.add_stream(codec, rate=rate)
+        sound.codec_context.layout, sound.codec_context.format = layout, form
+        for number in range(6):
+            file.mux(video.encode(noise_picture(number, 32, 24, smooth=True)))
+        file.mux(video.encode(None))
+        channels = av.AudioLayout(layout).nb_channels
+        random = np.random.default_rng(0).integers(-(2**23), 2**23, 11520 * channels)
+        size = sound.codec_context.frame_size or 1152
+        for start in range(0, 11520 - size + 1, size):
+            part = random[start * channels : (start + size) * channels].astype(np.int32) << 8
+            frame = av.AudioFrame.from_ndarray(part[None], format="s32", layout=layout)
+            frame.sample_rate, frame.pts, frame.time_base = rate, start, Fraction(1, rate)
+            resampler = av.AudioResampler(format=form, layout=layout, rate=rate)
+            for made in resampler.resample(frame):
+                file.mux(sound.encode(made))
+        file.mux(sound.encode(None))
+    return path
+
+
+def heard(path):
+    """Every sample of a file's audio, 32 bits each."""
+    with av.open(str(path)) as file:
+        layout = file.streams.audio[0].layout
+        resampler = av.AudioResampler(format="s32", layout=layout)
+        parts = [
+            made.to_ndarray()
+            for frame in file.decode(audio=0)
+            for made in resampler.resample(frame)
+        ]
+    return np.concatenate(parts, 1)
+
+
+@pytest.mark.parametrize(
+    ("codec", "form", "suffix", "kind"),
+    [
+        ("pcm_s24le", "s32", ".mp4", "flac"),
+        ("flac", "s32", ".mov", "alac"),
+    ],
+)
+def test_lossless_audio_stays_so_to_the_last_bit(tmp_path, codec, form, suffix, kind, caplog):
+    source = write_sound(tmp_path / "in.mkv", codec, form, layout="stereo")
+    upscale(source, tmp_path / f"out{suffix}")
+    assert f"converted to {kind}" in caplog.text
+    assert np.array_equal(heard(source), heard(tmp_path / f"out{suffix}"))
+
+
+@pytest.mark.parametrize(
+    ("codec", "suffix", "kind"), [("libopus", ".mov", "aac"), ("ac3", ".webm", "opus")]
+)
+def test_audio_that_only_the_header_refuses_is_converted(tmp_path, codec, suffix, kind):
+    """QuickTime knows no Opus, and Opus knows no speakers at the side: neither says so early."""
+    form = "fltp" if codec == "ac3" else "flt"
+    layout = "5.1(side)" if codec == "ac3" else "stereo"
+    source = write_sound(tmp_path / "in.mkv", codec, form, layout=layout)
+    upscale(source, tmp_path / f"out{suffix}")
+    with av.open(str(tmp_path / f"out{suffix}")) as file:
+        sound = file.streams.audio[0]
+        assert sound.codec_context.name == kind
+        assert sound.layout.nb_channels == av.AudioLayout(layout).nb_channels
+
+
+def test_audio_of_unnamed_channels_and_coarse_times(tmp_path):
+    """AVI says how many channels there are, and counts in blocks of ADPCM."""
+    source = write_sound(tmp_path / "in.avi", "adpcm_ms", "s16")
+    upscale(source, tmp_path / "out.mp4")
+    with av.open(str(tmp_path / "out.mp4")) as file:
+        times = [packet.pts for packet in file.demux(audio=0) if packet.pts is not None]
+    assert set(np.diff(times)) == {1024}  # no gap, no overlap
+
+
+@pytest.mark.parametrize(
+    ("name", "codec", "message"),
+    [
+        ("out.webm", "h264", ".webm cannot hold libx264"),
+        ("out.mp4", "prores", ".mp4 cannot hold prores_ks"),
+        ("out.mov", "vp9", ".mov cannot hold libvpx-vp9"),
+        ("out.y4m", "h264", "never compressed"),
+        ("out.mov", "png", "no samples that vsrkit can make"),  # but grey: it would lose colour
+    ],
+)
+def test_a_codec_that_the_container_cannot_hold_is_refused_first(tmp_path, name, codec, message):
+    source = write_clip(tmp_path / "in.mkv")
+    told = []
+    with pytest.raises(VideoError, match=message):
+        upscale(source, tmp_path / name, codec=codec, on_progress=told.append)
+    assert told == []
+    assert not WorkFolder.beside(tmp_path / name).path.exists()  # nothing to go on from
+
+
+def test_titles_of_streams_survive_mp4(tmp_path):
+    source = write_rich_clip(tmp_path / "in.mkv", subtitle=None, attachment=False)
+    with av.open(str(source)) as old, av.open(str(tmp_path / "titled.mp4"), "w") as new:
+        streams = {s.index: new.add_stream_from_template(s) for s in old.streams}
+        streams[1].metadata["title"] = "Kommentar"
+        for packet in old.demux():
+            if packet.dts is not None:
+                packet.stream = streams[packet.stream.index]
+                new.mux(packet)
+    upscale(tmp_path / "titled.mp4", tmp_path / "out.mkv")
+    sound = next(s for s in probe(tmp_path / "out.mkv").streams if s.kind == "audio")
+    assert sound.title == "Kommentar"
+
+
+def test_apple_finds_its_name_for_hevc(tmp_path):
+    upscale(write_clip(tmp_path / "in.mkv"), tmp_path / "out.mp4", codec="hevc")
+    with av.open(str(tmp_path / "out.mp4")) as file:
+        assert file.streams.video[0].codec_context.codec_tag == "hvc1"
+        assert len(list(file.decode(video=0))) == 6
+
+
+def test_a_colon_in_a_name_is_no_address(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_clip(tmp_path / "Part:2.mkv")  # the relative name looks like a protocol
+    upscale("Part:2.mkv", "Part:3.mkv")
+    assert probe("Part:3.mkv").height == 96
+
+
+def test_av1_is_quiet(tmp_path, capfd, caplog):
+    caplog.set_level(logging.ERROR)
+    upscale(write_clip(tmp_path / "in.mkv"), tmp_path / "out.mkv", codec="av1")
+    assert capfd.readouterr().err == ""
