@@ -6,7 +6,7 @@ from fractions import Fraction
 import av
 import numpy as np
 import pytest
-from tests.clips import noise_picture, write_clip, write_rich_clip
+from tests.clips import Colour, noise_picture, write_clip, write_rich_clip
 
 from vsrkit import upscale_video
 from vsrkit.errors import VideoError
@@ -131,6 +131,35 @@ def test_apple_finds_its_name_for_hevc(tmp_path):
     with av.open(str(tmp_path / "out.mp4")) as file:
         assert file.streams.video[0].codec_context.codec_tag == "hvc1"
         assert len(list(file.decode(video=0))) == 6
+
+
+def test_what_the_encoder_has_no_place_for_is_said(tmp_path, caplog):
+    source = write_clip(tmp_path / "in.mkv", codec="ffv1", pix_fmt="yuv422p10le")
+    upscale(source, tmp_path / "out.webm")
+    assert "yuv422p10le becomes yuv420p10le: libsvtav1 has no more" in caplog.text
+    source = write_clip(tmp_path / "clear.mkv", codec="ffv1", pix_fmt="yuva420p")
+    upscale(source, tmp_path / "out.mkv")
+    assert "partly transparent: that is not kept" in caplog.text
+
+
+# BT.2020 on a display of 0.005 to 1000 cd/m2, as a camera or a grading suite writes it.
+GRADED = "master-display=G(8500,39850)B(6550,2300)R(35400,14600)WP(15635,16450)L(10000000,50)"
+
+
+@pytest.mark.parametrize("codec", ["h264", "hevc", "av1"])
+def test_hdr10_is_kept(tmp_path, codec):
+    source = write_clip(
+        tmp_path / "in.mkv", codec="libx265", pix_fmt="yuv420p10le", width=64, height=64,
+        colour=Colour(matrix=9, primaries=9, transfer=16),
+        options={"x265-params": f"log-level=none:hdr10=1:{GRADED}:max-cll=1000,400"},
+    )  # fmt: skip
+    old = probe(source).hdr
+    assert (old.light, old.display[8:]) == ((1000, 400), (Fraction(1, 200), 1000))
+    upscale(source, tmp_path / "out.mkv", codec=codec)
+    new = probe(tmp_path / "out.mkv")
+    assert new.hdr.light == old.light
+    assert np.allclose([float(x) for x in new.hdr.display], [float(x) for x in old.display], 2e-3)
+    assert new.colour.transfer == 16
 
 
 def test_a_colon_in_a_name_is_no_address(tmp_path, monkeypatch):

@@ -4,18 +4,20 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import get_args
 
 import torch
+from av.video.format import VideoFormat
 from torch import nn
 
-from vsrkit.errors import VideoError
+from vsrkit.errors import VideoError, VsrkitError
 from vsrkit.job.settings import Choices, Quality, choose_precision, device_at_hand, output_size
 from vsrkit.memory import FRAME, SHARE, MemoryPlan, free_memory, parse_size, plan_memory, show
 from vsrkit.models import best_at_hand, load_model
 from vsrkit.models.spec import Spec
 from vsrkit.precision import PrecisionName
 from vsrkit.upscale import Engine, make_engine
-from vsrkit.video.colour import picture_bytes
+from vsrkit.video.colour import layout_of, picture_bytes, planar_format
 from vsrkit.video.encode import Encoding, choose_encoding, encoder_memory, open_encoder
 from vsrkit.video.mux import check_container
 from vsrkit.video.read import Source
@@ -72,6 +74,8 @@ def prepare(
     by_rows: whether the frames of the source can be read again and again; those of a pipe cannot.
     """
     name, model = _model(wishes.model)
+    spec: Spec = model.spec  # type: ignore[assignment]
+    _check(wishes, spec)
     info = source.info
     height, width = output_size(info, model, scale=wishes.scale, height=wishes.height)
     encoding = None
@@ -87,6 +91,7 @@ def prepare(
             pix_fmt=wishes.pix_fmt,
             options=wishes.options,
         )
+        _say_what_is_lost(source, encoding, demanded=wishes.pix_fmt is not None)
         open_encoder(encoding)  # what it refuses is refused now and not after hours
         check_container(suffix, encoding)
         if (encoding.height, encoding.width) != turned:
@@ -94,7 +99,6 @@ def prepare(
                 "%dx%d becomes %dx%d, the last line doubled: %s has no odd sizes",
                 *(turned[1], turned[0], encoding.width, encoding.height, encoding.pix_fmt),
             )
-    spec: Spec = model.spec  # type: ignore[assignment]
     made = FRAME * info.height * info.width * spec.scale**2
     resized = height != info.height * spec.scale
     after = encoder_memory(encoding) if encoding else 0
@@ -117,6 +121,33 @@ def prepare(
     return Prepared(
         model=name, engine=engine, memory=memory, height=height, width=width, encoding=encoding
     )
+
+
+def _check(wishes: Wishes, spec: Spec) -> None:
+    """Refuse numbers and names that no other place looks at before they are used."""
+    if wishes.precision not in get_args(PrecisionName):
+        names = ", ".join(get_args(PrecisionName))
+        raise VsrkitError(f"--precision is {names}, not {wishes.precision!r}")
+    if wishes.chunk is not None and wishes.chunk < 0:
+        raise VsrkitError(f"--chunk is 0 or more frames, not {wishes.chunk}")
+    if wishes.tile and wishes.tile < spec.minimum:
+        raise VsrkitError(
+            f"--tile is 0 for whole frames or at least {spec.minimum} pixels, not {wishes.tile}"
+        )
+
+
+def _say_what_is_lost(source: Source, encoding: Encoding, *, demanded: bool) -> None:
+    """Bits, chroma and transparency that the output has no place for."""
+    form = VideoFormat(source.info.pix_fmt)
+    if any(component.is_alpha for component in form.components):
+        log.warning("%s is partly transparent: that is not kept", source.path)
+    old, new = layout_of(planar_format(form.name)), layout_of(encoding.pix_fmt)
+    assert old is not None
+    assert new is not None
+    coarser = any(a < b for a, b in zip(old.halvings, new.halvings, strict=True))
+    if demanded or source.images or not (new.bits < old.bits or coarser):
+        return
+    log.warning("%s becomes %s: %s has no more", form.name, encoding.pix_fmt, encoding.codec)
 
 
 def _few_cores(device: str, workers: int) -> bool:

@@ -26,12 +26,14 @@ from vsrkit.video.colour import (
     planar_format,
     tag,
 )
+from vsrkit.video.hdr import hdr_options
 from vsrkit.video.probe import VideoInfo
 
 os.environ.setdefault("SVT_LOG", "1")  # errors only: this encoder talks past FFmpeg's log
 
 RGB = 0  # the code of "no matrix"
 
+LARGEST_CRF = 63  # that any encoder has
 LARGE = 4096 * 2304 * 3 // 2  # bytes of a picture; beyond, an encoder must do with few of them
 
 
@@ -137,10 +139,14 @@ def choose_encoding(
     rule = rule_of(name, height * width * picture_bytes(form))
     chosen = dict(rule.options)
     if crf is not None:
+        if not 0 <= crf <= LARGEST_CRF:
+            raise VideoError(f"--crf is 0 (best) to {LARGEST_CRF}, not {crf}")
         if name in RULES and "crf" not in rule.options:
             raise VideoError(f"{name} has no crf; leave --crf out or use another --codec")
         chosen["crf"] = str(crf)
     chosen |= options or {}
+    for key, words in hdr_options(name, info.hdr).items():
+        chosen[key] = f"{chosen[key]}:{words}" if chosen.get(key) else words
     layout = layout_of(form)
     assert layout is not None
     even_height, even_width = (
@@ -252,9 +258,10 @@ def _codec_name(codec: str | None, suffix: str, info: VideoInfo) -> str:
             f"cannot write {suffix or 'files without an ending'}; "
             f"name the output *{', *'.join(sorted(CODEC_OF))} or a folder for PNG files"
         )
-    if codec is None and name == "libx264" and info.bits > 10:
+    deep = info.bits if info.container != "images" else 8  # see _pix_fmt
+    if codec is None and name == "libx264" and deep > 10:
         name = "libx265"  # H.264 ends at ten bits
-    if codec is None and name == "libvpx-vp9" and info.bits > 8:
+    if codec is None and name == "libvpx-vp9" and deep > 8:
         name = "libsvtav1"  # this build of VP9 has eight bits only
     try:
         kind = av.Codec(name, "w").type

@@ -18,6 +18,7 @@ from av.video.stream import VideoStream
 
 from vsrkit.errors import VideoError
 from vsrkit.video.colour import FULL, LIMITED, Colour, Siting, known_matrix
+from vsrkit.video.hdr import Hdr, hdr_of
 
 LOOKED_AT = 8  # frames that are decoded to find out whether a video is interlaced
 LARGEST_SIDE = 16384  # of a picture that we take for meant, and not for a damaged header
@@ -55,6 +56,7 @@ class VideoInfo:
     display_matrix: tuple[int, ...] | None  # nine numbers, where the file has them
     interlaced: bool
     streams: tuple[StreamInfo, ...]
+    hdr: Hdr | None = None
 
     def has(self, kind: str) -> bool:
         """Whether there is a stream of this kind."""
@@ -173,6 +175,7 @@ def describe(
             )
             for other in container.streams
         ),
+        hdr=hdr_of(first),
     )
 
 
