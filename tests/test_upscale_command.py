@@ -52,6 +52,32 @@ def test_a_folder_goes_on_after_a_bad_file(tmp_path):
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["a.mkv", "c.mkv"]
 
 
+def test_a_folder_goes_on_where_it_was_and_loses_nothing(tmp_path):
+    folder = tmp_path / "in"
+    folder.mkdir()
+    write_clip(folder / "a.avi", codec="mpeg4", frames=1)
+    write_clip(folder / "a.mkv", frames=2)
+    (folder / "cover.png").write_bytes(b"")  # a picture does not make it a folder of images
+    words = ("-i", folder, "-o", tmp_path / "out", "-m", "bicubic")
+    assert run(*words).exit_code == 0
+    made = {path.name: open_source(path).info.frames for path in (tmp_path / "out").iterdir()}
+    assert sorted(made) == ["a.avi.mkv", "a.mkv"]
+    assert len(list(open_source(tmp_path / "out" / "a.mkv").frames())) == 2
+    (tmp_path / "out" / "a.mkv").unlink()
+    out = run(*words)
+    assert out.exit_code == 0
+    assert "a.avi.mkv: is there already and was left" in out.stdout
+    assert "2 of 2 videos done" in out.stdout
+
+
+def test_a_report_that_cannot_be_written_is_refused_first(tmp_path):
+    source = write_clip(tmp_path / "in.mkv")
+    for page in (tmp_path, source / "report.html"):
+        out = run("-i", source, "-o", tmp_path / "out.mkv", "-m", "bicubic", "--report", page)
+        assert isinstance(out.exception, VideoError)
+    assert not (tmp_path / "out.mkv").exists()
+
+
 def test_preview_and_report(tmp_path):
     source = write_clip(tmp_path / "in.mkv", width=48, height=32)
     out = run("-i", source, "-o", tmp_path / "looks", "-m", "bicubic", "--preview", 2)
@@ -83,8 +109,22 @@ def test_rawvideo_on_a_pipe_becomes_a_file(tmp_path):
     subprocess.run(words, input=raw, capture_output=True, check=True)
     info = open_source(tmp_path / "out.mkv").info
     assert (info.width, info.height, info.frame_rate) == (64, 64, 30)
-    with pytest.raises(VideoError, match="does not describe rawvideo"):
-        RawVideo.parse("16by16")
+    assert RawVideo.parse("16x16,gray,23.976").rate == Fraction("23.976")
+    for wrong in ("16by16", "0x16,gray,25", "16x16,gray,25/0"):
+        with pytest.raises(VideoError, match="does not describe rawvideo"):
+            RawVideo.parse(wrong)
+
+
+def test_interlaced_video_on_a_pipe_is_made_whole_or_refused(tmp_path):
+    source = write_clip(tmp_path / "in.y4m", codec="rawvideo", width=32, height=32)
+    marked = source.read_bytes().replace(b" Ip ", b" It ", 1)
+    (tmp_path / "in.y4m").write_bytes(marked)
+    out = subprocess.run(PIPED, input=marked, capture_output=True, check=True)
+    assert b"is interlaced" in out.stderr
+    assert run("-i", source, "-o", tmp_path / "out.y4m", "-m", "bicubic").exit_code == 0
+    assert out.stdout == (tmp_path / "out.y4m").read_bytes()
+    refused = subprocess.run([*PIPED, "--no-deinterlace"], input=marked, capture_output=True)
+    assert refused.returncode == 1
 
 
 @pytest.mark.parametrize(

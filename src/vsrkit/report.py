@@ -14,6 +14,7 @@ from fractions import Fraction
 from importlib.resources import files
 from pathlib import Path
 from string import Template
+from tempfile import TemporaryFile
 
 import torch
 import torch.nn.functional as F
@@ -87,6 +88,18 @@ def write_report(source: Source | str | Path, target: Source | str | Path, page:
     part.write_text(text, encoding="utf-8")
     part.replace(page)
     return fidelity
+
+
+def check_page(page: Path) -> None:
+    """Refuse a place where no page can be written, before there is anything to write."""
+    if page.is_dir():
+        raise VideoError(f"{page} is a folder; name the report as a file, such as report.html")
+    try:
+        page.parent.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=page.parent):
+            pass
+    except OSError as error:
+        raise VideoError(f"cannot write the report {page}: {error.strerror}") from error
 
 
 @torch.inference_mode()

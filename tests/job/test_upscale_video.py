@@ -267,6 +267,42 @@ def test_images_in_and_out(tmp_path):
     assert [f.time for f in decoded(tmp_path / "film.mp4")] == [0, 0.1, 0.2]
 
 
+def test_deep_images_stay_deep(tmp_path):
+    frame = torch.rand(3, 8, 10)
+    write_image(tmp_path / "in" / "0.png", frame, bits=16)
+    upscale(tmp_path / "in", tmp_path / "out", model=Identity())
+    assert torch.equal(
+        read_image(tmp_path / "in" / "0.png"), read_image(tmp_path / "out" / "0.png")
+    )
+    upscale(tmp_path / "in", tmp_path / "film.mp4")
+    assert probe(tmp_path / "film.mp4").pix_fmt == "yuv420p"  # what every player shows
+
+
+def test_images_replace_neither_the_input_nor_what_is_no_image(tmp_path):
+    folder = tmp_path / "in"
+    for number in range(2):
+        write_image(folder / f"{number}.png", torch.rand(3, 8, 10))
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    for source, target in [
+        ("%d.png", "%d.png"),
+        (".", "%01d.png"),
+        ("%d.png", "."),
+        ("1.png", "."),
+    ]:
+        with pytest.raises(VideoError, match="input"):
+            upscale(folder / source, folder / target, overwrite=True)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "thesis.txt").write_text("precious")
+    with pytest.raises(VideoError, match="thesis"):
+        upscale(folder, tmp_path / "out", overwrite=True)
+    upscale(folder, tmp_path / "out" / "%d.png")
+    with pytest.raises(VideoError, match="exists"):
+        upscale(folder, tmp_path / "out" / "%d.png")
+    upscale(folder, tmp_path / "out" / "%d.png", overwrite=True)
+    assert (tmp_path / "out" / "thesis.txt").read_text() == "precious"
+
+
 def test_names_in_the_current_folder(tmp_path, monkeypatch):
     write_clip(tmp_path / "in.mkv", frames=2)
     monkeypatch.chdir(tmp_path)
@@ -311,6 +347,11 @@ def test_codecs(tmp_path, codec):
         ({"max_memory": "1M"}, "need at least"),
         ({"span": (Fraction(9), None)}, "no frames in the time"),
         ({"quality": "superb"}, "best, balanced, fast"),
+        ({"precision": "float16"}, "--precision is auto"),
+        ({"tile": -1}, "--tile is 0"),
+        ({"tile": 5, "model": "vsrt-s"}, "at least 16 pixels"),
+        ({"chunk": -1}, "--chunk is 0 or more"),
+        ({"crf": 999}, "0 \\(best\\) to 63"),
         ({"model": "vsrt-zz"}, "did you mean"),
     ],
 )
@@ -318,7 +359,7 @@ def test_what_cannot_work_is_refused_before_the_first_frame(tmp_path, options, m
     source = write_clip(tmp_path / "in.mkv")
     with pytest.raises(VsrkitError, match=message):
         upscale(source, tmp_path / "out.mkv", **options)
-    assert not (tmp_path / "out.mkv").exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["in.mkv"]  # and nothing to go on from
 
 
 def test_nothing_is_overwritten_unasked(tmp_path):

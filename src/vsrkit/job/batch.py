@@ -16,7 +16,7 @@ from vsrkit.job.run import OnProgress, Progress, Upscaled, put_together, upscale
 from vsrkit.job.settings import stride_of
 from vsrkit.job.target import open_target
 from vsrkit.preview import preview_video
-from vsrkit.report import write_report
+from vsrkit.report import check_page, write_report
 from vsrkit.video.encode import CODEC_OF
 from vsrkit.video.images import is_image, natural_order
 from vsrkit.video.mux import Clock
@@ -45,7 +45,11 @@ class Request:
 
 def upscale_any(request: Request, on_progress: OnProgress) -> tuple[list[str], int]:
     """Do it; lines to show at the end, and how many videos failed."""
+    if request.raw and request.source != "-":
+        raise VideoError("--raw says what comes through a pipe; it goes with -i -")
     if "-" in (request.source, request.target):
+        if request.report or request.preview is not None:
+            raise VideoError("--report and --preview need files; a pipe can be read only once")
         return [_through_pipe(request, on_progress)], 0
     if request.preview is not None:
         return _preview(request, on_progress), 0
@@ -56,14 +60,34 @@ def upscale_any(request: Request, on_progress: OnProgress) -> tuple[list[str], i
 
 
 def videos_in(folder: Path) -> list[Path]:
-    """The videos of a folder; none where it is a folder of images or no folder."""
-    if not folder.is_dir() or any(is_image(path) for path in folder.iterdir()):
+    """The videos of a folder; none where it is a folder of images or no folder.
+
+    A folder of videos may hold covers, and one of images a video or two: the greater number counts.
+    """
+    if not folder.is_dir():
         return []
-    found = (p for p in folder.iterdir() if p.suffix.lower() in VIDEOS and p.name[0] != ".")
-    return sorted(found, key=natural_order)
+    files = sorted(folder.iterdir(), key=natural_order)
+    found = [p for p in files if p.suffix.lower() in VIDEOS and p.name[0] != "."]
+    return found if len(found) >= sum(map(is_image, files)) else []
+
+
+def targets_of(videos: list[Path], folder: Path) -> list[Path]:
+    """Where each goes: under its own name, in mkv where we do not write its kind.
+
+    Where two would get the same name (a.avi and a.mkv), the second keeps its ending: a.avi.mkv.
+    """
+    names: dict[Path, str] = {}
+    for video in sorted(videos, key=lambda video: video.suffix not in CODEC_OF):
+        suffix = video.suffix.lower() if video.suffix.lower() in CODEC_OF else ".mkv"
+        taken = {name.casefold() for name in names.values()}
+        name = f"{video.stem}{suffix}"
+        names[video] = name if name.casefold() not in taken else f"{video.name}{suffix}"
+    return [folder / names[video] for video in videos]
 
 
 def _one(request: Request, on_progress: OnProgress) -> str:
+    if request.report:
+        check_page(request.report)
     wishes = {f.name: getattr(request.wishes, f.name) for f in fields(Wishes)}
     done = upscale_video(
         request.source,
@@ -87,18 +111,24 @@ def describe(done: Upscaled) -> str:
     """What was made, in one line."""
     speed = (done.frames - done.resumed) / max(done.seconds, 1e-3)
     resumed = f", {done.resumed} of them earlier" if done.resumed else ""
+    shots = f"{done.shots} shot{'s' if done.shots != 1 else ''}"
     return (
         f"{done.path}: {done.frames} frames of {done.width}x{done.height}{resumed}, "
-        f"{done.shots} shots, {done.model}, {done.seconds:.1f} s ({speed:.2f} fps)"
+        f"{shots}, {done.model}, {done.seconds:.1f} s ({speed:.2f} fps)"
     )
 
 
 def _folder(request: Request, videos: list[Path], on_progress: OnProgress) -> tuple[list[str], int]:
     """Every video of a folder; one that fails does not stop the others."""
     lines, failed = [], 0
-    for video in videos:
-        suffix = video.suffix.lower() if video.suffix.lower() in CODEC_OF else ".mkv"
-        target = Path(request.target) / f"{video.stem}{suffix}"
+    if Path(request.target).is_file() or Path(request.target).suffix.lower() in CODEC_OF:
+        raise VideoError(f"{request.source} holds videos, so the output is a folder, too")
+    targets = targets_of(videos, Path(request.target))
+    for video, target in zip(videos, targets, strict=True):
+        begun = WorkFolder.beside(target).path.exists()
+        if target.exists() and not target.samefile(video) and not (request.overwrite or begun):
+            lines.append(f"{target}: is there already and was left; -y makes it anew")
+            continue
         page = request.report and request.report.with_name(f"{video.stem}-{request.report.name}")
         try:
             lines.append(
@@ -109,9 +139,9 @@ def _folder(request: Request, videos: list[Path], on_progress: OnProgress) -> tu
             )
         except StoppedError:
             raise
-        except VsrkitError as error:
+        except Exception as error:  # noqa: BLE001  whatever is wrong with one, the others go on
             failed += 1
-            lines.append(f"{video}: failed: {error}")
+            lines.append(f"{video}: failed: {str(error) or type(error).__name__}")
     lines.append(f"{len(videos) - failed} of {len(videos)} videos done")
     return lines, failed
 
@@ -148,8 +178,13 @@ def _through_pipe(request: Request, on_progress: OnProgress) -> str:
     with ExitStack() as stack:
         if request.source == "-":
             raw = RawVideo.parse(request.raw) if request.raw else None
-            info, pictures = stack.enter_context(piped(sys.stdin.buffer, raw))
-            source = Source(path=Path("-"), info=info, span=request.span)
+            info, pictures = stack.enter_context(
+                piped(sys.stdin.buffer, raw, deinterlace=request.deinterlace)
+            )
+            source = Source(
+                path=Path("-"), info=info, span=request.span, deinterlace=request.deinterlace
+            )
+            whole_frames(source)
             pictures = in_span(pictures, source)
         else:
             source = open_source(request.source, frame_rate=request.frame_rate)

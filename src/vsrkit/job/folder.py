@@ -101,6 +101,11 @@ class WorkFolder:
         if self._manifest.exists():
             self._manifest.replace(self._finished)
 
+    @property
+    def naming_began(self) -> bool:
+        """Whether a process was killed when results may have had their names already."""
+        return self._finished.exists()
+
     def only_tidying_remains(self, target: Path) -> bool:
         """Whether a process was killed after the result got its name and before we were gone."""
         unnamed = self.images.exists() or any(self.path.glob("whole*"))

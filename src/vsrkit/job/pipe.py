@@ -11,6 +11,7 @@ from typing import IO
 
 import av
 from av.container import InputContainer
+from av.video.frame import VideoFrame
 from torch import Tensor
 
 from vsrkit.errors import VideoError
@@ -23,7 +24,7 @@ from vsrkit.upscale import Engine, upscale_marked
 from vsrkit.video.encode import Encoder, Encoding, encode_all
 from vsrkit.video.packets import write_packets
 from vsrkit.video.probe import VideoInfo, describe, video_stream
-from vsrkit.video.read import Picture, decode, timed, turned
+from vsrkit.video.read import Picture, decode, deinterlaced, timed, turned
 from vsrkit.video.y4m import FRAME, y4m_header
 
 
@@ -39,7 +40,9 @@ class RawVideo:
     @classmethod
     def parse(cls, text: str) -> "RawVideo":
         """From `320x180,yuv420p,25`."""
-        match = re.fullmatch(r"(\d+)x(\d+),(\w+),(\d+(?:/\d+)?)", text)
+        number = r"[1-9]\d*"
+        words = rf"({number})x({number}),(\w+),({number}(?:\.\d+|/{number})?)"
+        match = re.fullmatch(words, text)
         if match is None:
             raise VideoError(f"{text!r} does not describe rawvideo; write 320x180,yuv420p,25")
         return cls(int(match[1]), int(match[2]), match[3], Fraction(match[4]))
@@ -47,7 +50,7 @@ class RawVideo:
 
 @contextmanager
 def piped(
-    stream: IO[bytes], raw: RawVideo | None = None
+    stream: IO[bytes], raw: RawVideo | None = None, *, deinterlace: bool = True
 ) -> Iterator[tuple[VideoInfo, Iterator[Picture]]]:
     """What a pipe holds, and its frames."""
     options = {}
@@ -63,16 +66,19 @@ def piped(
         reason = getattr(error, "strerror", None) or str(error)
         raise VideoError(f"cannot read a video from the pipe: {reason}") from error
     with container:
-        yield _look(container)
+        yield _look(container, deinterlace=deinterlace)
 
 
-def _look(container: InputContainer) -> tuple[VideoInfo, Iterator[Picture]]:
+def _look(container: InputContainer, *, deinterlace: bool) -> tuple[VideoInfo, Iterator[Picture]]:
     path = Path("-")
     stream = video_stream(container, path)
-    pictures = decode(container, stream, path)
-    first = next(pictures)
+    decoded = decode(container, stream, path)
+    first = next(decoded)
     info = replace(describe(container, stream, [first]), streams=())
-    return info, timed(chain([first], pictures), info)
+    pictures: Iterator[VideoFrame] = chain([first], decoded)
+    if info.interlaced and deinterlace:
+        pictures = deinterlaced(pictures, stream)
+    return info, timed(pictures, info)
 
 
 def upscale_stream(

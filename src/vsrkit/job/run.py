@@ -132,13 +132,13 @@ def upscale_video(
             chosen=_choices(earlier, wanted),
             scratch=folder.path,
         )
+        spec = prepared.engine.spec
+        stride, engines = stride_of(spec, quality), engines_for(prepared.engine, workers)
         settings = describe_settings(wanted, prepared, goal, quality)
         manifest = _manifest(folder, earlier, settings, wanted, on_progress)
         index = manifest.index
-        spec = prepared.engine.spec
-        parts = list(plan_parts(index.shots, spec.context, stride=stride_of(spec, quality)))
+        parts = list(plan_parts(index.shots, spec.context, stride=stride))
         recipe = _recipe(wanted, goal, folder, prepared, len(index.times))
-        engines = engines_for(prepared.engine, workers)
         resumed = len(index.times)
         if not tidying:
             resumed = _make_missing(parts, recipe, engines, manifest, on_progress)

@@ -8,7 +8,7 @@ from pathlib import Path
 from vsrkit.errors import VideoError
 from vsrkit.job.folder import WorkFolder
 from vsrkit.video.encode import CODEC_OF
-from vsrkit.video.read import Source
+from vsrkit.video.read import Source, matching
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +36,10 @@ def open_target(target: str | Path, source: Source, *, overwrite: bool) -> Targe
     if re.search(r"%0?\d*d", path.name):
         if path.suffix.lower() != ".png":
             raise VideoError(f"images are written as PNG; name them {path.stem}.png")
+        there = matching(path)
+        _spare_input(there, source)
+        if there and not overwrite and not WorkFolder.beside(path.parent).naming_began:
+            raise VideoError(f"{there[0]} exists; add --overwrite (-y) or name another folder")
         return Target(path.parent, images=True, pattern=path.name)
     if path.suffix.lower() not in CODEC_OF:
         if path.suffix and not path.is_dir():
@@ -45,8 +49,15 @@ def open_target(target: str | Path, source: Source, *, overwrite: bool) -> Targe
             )
         if path.exists() and path.resolve() == source.path.resolve():
             raise VideoError(f"input and output are the same folder, {path}; name another")
-        if path.is_dir() and any(path.iterdir()) and not overwrite:
+        there = list(path.iterdir()) if path.is_dir() else []
+        _spare_input(there, source)
+        if there and not overwrite:
             raise VideoError(f"{path} is not empty; add --overwrite (-y) or name another folder")
+        if other := [file.name for file in there if file.suffix.lower() != ".png"]:
+            raise VideoError(
+                f"{path} holds more than PNG files ({other[0]}), which would be lost; "
+                "name another folder"
+            )
         return Target(path, images=True)
     if path.exists() and source.path.exists() and path.samefile(source.path):
         raise VideoError(f"input and output are the same file, {path}; name another output")
@@ -55,6 +66,13 @@ def open_target(target: str | Path, source: Source, *, overwrite: bool) -> Targe
     if path.exists() and not overwrite:
         raise VideoError(f"{path} exists; add --overwrite (-y) to replace it")
     return Target(path)
+
+
+def _spare_input(there: list[Path], source: Source) -> None:
+    """Refuse to replace files that are the input."""
+    inputs = {path.resolve() for path in source.images or (source.path,)}
+    if lost := [path for path in there if path.resolve() in inputs]:
+        raise VideoError(f"{lost[0]} is part of the input; name another folder for the output")
 
 
 def image_names(target: Target, source: Source, frames: int) -> tuple[str, ...]:

@@ -61,6 +61,14 @@ def read_image_size(path: Path) -> tuple[int, int]:
     return pixels.shape[0], pixels.shape[1]
 
 
+def read_image_bits(path: Path) -> int:
+    """Bits of a sample as `read_image` gives it, 8 or 16; of a PNG only the header is read."""
+    if path.suffix.lower() == ".png":
+        with path.open("rb") as file:
+            return 16 if file.read(25)[24:] == b"\x10" else 8
+    return 8 * _decode(path).dtype.itemsize
+
+
 def check_image(path: Path) -> None:
     """Raise if a file is damaged. A PNG is only read and its checksums compared, not decoded."""
     if path.suffix.lower() == ".png":

@@ -16,7 +16,13 @@ from torch import Tensor
 
 from vsrkit.errors import VideoError
 from vsrkit.video.colour import FULL, Colour, rgb_of
-from vsrkit.video.images import is_image, natural_order, read_image, read_image_size
+from vsrkit.video.images import (
+    is_image,
+    natural_order,
+    read_image,
+    read_image_bits,
+    read_image_size,
+)
 from vsrkit.video.probe import VideoInfo, opened, probe, video_stream
 
 log = logging.getLogger("vsrkit")
@@ -67,7 +73,7 @@ class Source:
             stream.thread_type = "SLICE"
             decoded = decode(container, stream, self.path)
             if self.info.interlaced and self.deinterlace:
-                decoded = _deinterlace(decoded, stream)
+                decoded = deinterlaced(decoded, stream)
             yield from timed(decoded, self.info)
 
 
@@ -80,10 +86,10 @@ def open_source(path: str | Path, *, frame_rate: Fraction = Fraction(25)) -> Sou
     if path.is_dir():
         images = sorted((p for p in path.iterdir() if is_image(p)), key=natural_order)
         if not images:
-            raise VideoError(f"{path} is a folder without images")
+            raise VideoError(f"{path} is a folder without images or videos")
         return _image_source(path, images, frame_rate)
     if re.search(r"%0?\d*d", path.name):
-        images = _matching(path)
+        images = matching(path)
         if not images:
             raise VideoError(f"no file matches {path}")
         return _image_source(path, images, frame_rate)
@@ -109,7 +115,7 @@ def in_span(pictures: Iterator[Picture], source: Source) -> Iterator[Picture]:
             yield Picture(last, picture.duration, picture.rgb)
 
 
-def _matching(pattern: Path) -> list[Path]:
+def matching(pattern: Path) -> list[Path]:
     """Files named by a pattern with one number in it, in the order of their numbers."""
     before, after = re.split(r"%0?\d*d", pattern.name, maxsplit=1)
     name = re.compile(re.escape(before) + r"(\d+)" + re.escape(after))
@@ -123,13 +129,14 @@ def _matching(pattern: Path) -> list[Path]:
 
 def _image_source(path: Path, images: list[Path], rate: Fraction) -> Source:
     height, width = read_image_size(images[0])
+    bits = read_image_bits(images[0])
     info = VideoInfo(
         container="images",
         codec=images[0].suffix.lower().lstrip("."),
         height=height,
         width=width,
-        pix_fmt="gbrp",
-        bits=8,
+        pix_fmt="gbrp" if bits == 8 else "gbrp16le",
+        bits=bits,
         colour=Colour(range=FULL, primaries=1, transfer=13),  # sRGB
         colour_tagged=True,
         time_base=1 / rate,
@@ -177,7 +184,7 @@ def decode(
         log.warning("%s: %d damaged packets could not be decoded", path, damaged)
 
 
-def _deinterlace(pictures: Iterator[VideoFrame], stream: VideoStream) -> Iterator[VideoFrame]:
+def deinterlaced(pictures: Iterator[VideoFrame], stream: VideoStream) -> Iterator[VideoFrame]:
     """One whole frame for each interlaced one; the others pass as they are."""
     graph = av.filter.Graph()
     nodes = (
