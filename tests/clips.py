@@ -76,7 +76,15 @@ def write_clip(
 __all__ = ["Colour", "noise_picture", "write_clip"]
 
 
-def write_rich_clip(path, *, frames=12, audio="aac", subtitle="srt", attachment=True):
+def write_rich_clip(
+    path,
+    *,
+    frames=12,
+    audio="aac",
+    subtitle="srt",
+    attachment=True,
+    words=("Hello", "Two\nlines"),
+):
     """A video with sound, two subtitles, chapters, an attachment and words about itself."""
     with av.open(str(path), "w") as file:
         video = file.add_stream("libx264", rate=25, options={"qp": "0"})
@@ -85,10 +93,10 @@ def write_rich_clip(path, *, frames=12, audio="aac", subtitle="srt", attachment=
         sound = file.add_stream(audio, rate=48000)
         sound.codec_context.layout = "stereo"
         sound.metadata["language"] = "fre"
-        words = file.add_stream(subtitle) if subtitle else None
-        if words:
-            words.metadata["language"] = "ger"
-            words.codec_context.subtitle_header = PLAIN_STYLE
+        text = file.add_stream(subtitle) if subtitle else None
+        if text:
+            text.metadata["language"] = "ger"
+            text.codec_context.subtitle_header = PLAIN_STYLE
         if attachment:
             file.add_attachment("font.ttf", "application/x-truetype-font", b"not a font" * 10)
         file.metadata["title"] = "A film"
@@ -106,13 +114,13 @@ def write_rich_clip(path, *, frames=12, audio="aac", subtitle="srt", attachment=
         file.mux(video.encode(None))
         for packet in _tone(sound, frames / 25):
             file.mux(packet)
-        if words:
-            for number, text in enumerate(["Hello", "Two\nlines"]):
-                data = text.encode()
+        if text:
+            for number, line in enumerate(words):
+                data = line.encode()
                 if subtitle == "mov_text":
                     data = len(data).to_bytes(2, "big") + data
                 packet = av.Packet(data)
-                packet.stream, packet.time_base = words, Fraction(1, 1000)
+                packet.stream, packet.time_base = text, Fraction(1, 1000)
                 packet.pts = packet.dts = 40 + 200 * number
                 packet.duration = 120
                 file.mux(packet)

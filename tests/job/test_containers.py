@@ -6,12 +6,16 @@ from fractions import Fraction
 import av
 import numpy as np
 import pytest
+import torch
+from av.stream import Disposition
 from tests.clips import Colour, noise_picture, write_clip, write_rich_clip
 
 from vsrkit import upscale_video
 from vsrkit.errors import VideoError
 from vsrkit.job.folder import WorkFolder
+from vsrkit.video.images import encode_png
 from vsrkit.video.probe import probe
+from vsrkit.video.read import open_source
 
 
 def upscale(source, target, **options):
@@ -124,6 +128,26 @@ def test_titles_of_streams_survive_mp4(tmp_path):
     upscale(tmp_path / "titled.mp4", tmp_path / "out.mkv")
     sound = next(s for s in probe(tmp_path / "out.mkv").streams if s.kind == "audio")
     assert sound.title == "Kommentar"
+
+
+@pytest.mark.parametrize(("first", "second"), [("mp4", "mkv"), ("mkv", "mp4")])
+def test_a_cover_is_kept(tmp_path, first, second):
+    picture = encode_png(torch.rand(3, 16, 16))
+    plain = write_clip(tmp_path / "plain.mkv")
+    with av.open(str(plain)) as old, av.open(str(tmp_path / "in.mkv"), "w") as new:
+        video = new.add_stream_from_template(old.streams.video[0])
+        new.add_attachment("cover.png", "image/png", picture)
+        for packet in old.demux():
+            if packet.dts is not None:
+                packet.stream = video
+                new.mux(packet)
+    upscale(tmp_path / "in.mkv", tmp_path / f"one.{first}")
+    upscale(tmp_path / f"one.{first}", tmp_path / f"two.{second}")
+    for path in (tmp_path / f"one.{first}", tmp_path / f"two.{second}"):
+        with av.open(str(path)) as file:
+            cover = next(s for s in file.streams if s.disposition & Disposition.attached_pic)
+            assert picture in [bytes(packet) for packet in file.demux(cover)]
+        assert len(list(open_source(path).frames())) == 6
 
 
 def test_apple_finds_its_name_for_hevc(tmp_path):

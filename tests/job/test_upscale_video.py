@@ -300,6 +300,8 @@ def test_images_replace_neither_the_input_nor_what_is_no_image(tmp_path):
     with pytest.raises(VideoError, match="exists"):
         upscale(folder, tmp_path / "out" / "%d.png")
     upscale(folder, tmp_path / "out" / "%d.png", overwrite=True)
+    with pytest.raises(VideoError, match="one number"):
+        upscale(folder, tmp_path / "out" / "%d_%d.png")
     assert (tmp_path / "out" / "thesis.txt").read_text() == "precious"
 
 

@@ -102,6 +102,9 @@ def upscale(
     except StoppedError as stopped:
         typer.echo(f"vsrkit: {stopped}", err=True)
         raise typer.Exit(130) from stopped
+    except KeyboardInterrupt as interrupt:  # before the first part, or for the second time
+        typer.echo("vsrkit: stopped; the same command goes on from what is finished", err=True)
+        raise typer.Exit(130) from interrupt
     for line in lines:
         typer.echo(line, err=target == "-" or json_progress)
     if failed:

@@ -36,6 +36,8 @@ def open_target(target: str | Path, source: Source, *, overwrite: bool) -> Targe
     if re.search(r"%0?\d*d", path.name):
         if path.suffix.lower() != ".png":
             raise VideoError(f"images are written as PNG; name them {path.stem}.png")
+        if path.name.count("%") != 1:
+            raise VideoError(f"{path.name} must have one number in it, such as %04d.png")
         there = matching(path)
         _spare_input(there, source)
         if there and not overwrite and not WorkFolder.beside(path.parent).naming_began:

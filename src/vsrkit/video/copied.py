@@ -14,6 +14,7 @@ from av.subtitles.stream import SubtitleStream
 
 from vsrkit.errors import VideoError
 from vsrkit.video.audio import Packet, convert_audio
+from vsrkit.video.subtitles import subtitle_text
 
 TEXT_SUBTITLES = {"subrip", "srt", "ass", "ssa", "webvtt", "mov_text", "text"}
 # What a container takes of subtitles without conversion, and what text becomes otherwise.
@@ -77,8 +78,7 @@ def carry_over(
                 _attach(stream, target, said)
                 continue
             case "video" if stream.disposition & Disposition.attached_pic:
-                _attach_cover(stream, target, said)
-                continue
+                made = _cover(stream, target, said)
             case "video":
                 if stream is not _first_video(old):
                     said(f"stream {stream.index}, a second video, is not carried over")
@@ -116,10 +116,10 @@ class ConvertedSubtitle:
     stream: SubtitleStream
 
     def take(self, packet: Packet) -> Packets:
-        text = subtitle_text(packet)
+        codec = self.stream.codec_context.name
+        text = subtitle_text(packet, codec)
         if not text.strip():
             return []
-        codec = self.stream.codec_context.name
         data = text.encode()
         if codec == "mov_text":
             data = len(data).to_bytes(2, "big") + data
@@ -132,18 +132,6 @@ class ConvertedSubtitle:
 
     def finish(self) -> Packets:
         return []
-
-
-def subtitle_text(packet: Packet) -> str:
-    """The words of a text subtitle, without its styling."""
-    lines = []
-    try:
-        for rectangle in packet.decode():
-            words = getattr(rectangle, "dialogue", b"") or getattr(rectangle, "text", b"")
-            lines.append(bytes(words).decode(errors="replace"))
-    except av.FFmpegError:
-        return ""
-    return "\n".join(lines).replace("\\N", "\n").replace("\\n", "\n")
 
 
 def lasting(metadata: dict[str, str]) -> dict[str, str]:
@@ -234,10 +222,15 @@ def _attach(stream: Any, target: OutputContainer, said: Said) -> None:
     target.add_attachment(name, kind, stream.data)
 
 
-def _attach_cover(stream: Stream, target: OutputContainer, said: Said) -> None:
+def _cover(stream: Stream, target: OutputContainer, said: Said) -> CopiedStream | None:
+    """A stream of one picture in mp4, an attachment in mkv."""
+    if target.format.name == "mp4" and _holds("mp4", stream):
+        copy = target.add_stream_from_template(stream)
+        _described(copy, stream)
+        return Copied(copy)
     if target.format.name != "matroska":
-        said("the cover picture is left out: only mkv output keeps it")
-        return
+        said("the cover picture is left out: only mkv and mp4 can hold it")
+        return None
     try:
         packet = next(p for p in stream.container.demux(stream) if p.size)  # type: ignore[attr-defined]
     except (StopIteration, av.FFmpegError) as error:
@@ -246,3 +239,4 @@ def _attach_cover(stream: Stream, target: OutputContainer, said: Said) -> None:
     target.add_attachment(
         f"cover.{kind[:4].replace('jpeg', 'jpg')}", f"image/{kind}", bytes(packet)
     )
+    return None

@@ -232,7 +232,10 @@ def _others(
         for packet in old.demux(streams):
             kept = copied[packet.stream.index]
             if packet.dts is None and packet.pts is None:
-                yield from kept.finish()
+                if packet.size == 0:
+                    yield from kept.finish()
+                elif packet.stream.disposition & Disposition.attached_pic:  # it has no time
+                    yield from kept.take(packet)
                 continue
             if packet.pts is None:
                 packet.pts = packet.dts
