@@ -5,7 +5,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 import pytest
-from tests.clips import write_clip
+from tests.clips import write_clip, write_rich_clip
 from tests.scenes import scene
 from tests.test_cli import run_inside
 
@@ -55,6 +55,30 @@ def test_part_of_a_video_into_images(video):
     assert plan.frames == 20
     assert plan.codec == "png"
     assert plan.file_size > 20 * 10_000
+
+
+def test_only_what_the_output_has_a_place_for_is_called_kept(tmp_path):
+    source = write_rich_clip(tmp_path / "in.mkv")
+    kept = {target: plan_video(source, target, BICUBIC).streams for target in KEPT}
+    assert kept == KEPT
+    assert plan_video(source, "-", BICUBIC).codec == "rawvideo"
+    assert plan_video(source, "out/%04d.png", BICUBIC).codec == "png"
+
+
+BICUBIC = Wishes(model="bicubic")
+KEPT = {
+    "out.mkv": {"attachment": 1, "audio": 1, "subtitle": 1},
+    "out.mp4": {"audio": 1, "subtitle": 1},
+    "-": {},
+    "out/%04d.png": {},
+}
+
+
+def test_what_plan_cannot_look_at(tmp_path):
+    write_clip(tmp_path / "in.mkv")
+    for source, text in ((tmp_path, "one by one"), ("-", "only once")):
+        with pytest.raises(VideoError, match=text):
+            plan_video(source, "out.mkv", BICUBIC)
 
 
 def test_a_span_without_frames(video):

@@ -13,7 +13,8 @@ from torch import Tensor
 
 from vsrkit.errors import VideoError
 from vsrkit.faults import look_for_faults, warnings
-from vsrkit.job.prepare import Prepared, Wishes, prepare
+from vsrkit.job.batch import videos_in
+from vsrkit.job.prepare import Prepared, Wishes, prepare, whole_frames
 from vsrkit.job.settings import stride_of
 from vsrkit.memory import frames_at_once, show
 from vsrkit.models.spec import Carried
@@ -72,16 +73,25 @@ def plan_video(
     *,
     span: Span = EVERYTHING,
     frame_rate: Fraction = Fraction(25),
+    deinterlace: bool = True,
 ) -> Plan:
     """Look at a video, try a small part of it, and say what upscaling it all will take.
 
-    Everything is as in `upscale_video`; of the target only the ending counts (none: PNG files), and
-    nothing is written. Where the file does not say how many frames it has, its packets are counted.
+    Everything is as in `upscale_video`; of the target only the ending counts (none: PNG files, - is
+    a pipe), and nothing is written. Where the file does not say how many frames it has, its packets
+    are counted.
     """
+    if str(source) == "-":
+        raise VideoError("a pipe can be read only once; plan needs a file")
+    if videos_in(Path(source)):
+        raise VideoError(f"{source} is a folder of videos; plan them one by one")
     opened = replace(open_source(source, frame_rate=frame_rate), span=span)
+    if opened.info.interlaced and not deinterlace:
+        whole_frames(replace(opened, deinterlace=False))
     if opened.info.frames is None:
         opened = replace(opened, info=probe(source, count=True))
-    prepared = prepare(opened, wishes, suffix=Path(target).suffix.lower() or None)
+    suffix = ".y4m" if str(target) == "-" else Path(target).suffix.lower()
+    prepared = prepare(opened, wishes, suffix=suffix if suffix not in ("", ".png") else None)
     info, memory = opened.info, prepared.memory
     frames = count_frames(opened)
     if frames == 0:
@@ -92,7 +102,7 @@ def plan_video(
     keys = ceil(frames / KEYFRAME_EVERY)
     per_frame = area * measured.seconds_per_pixel + pixels * measured.encoding_per_pixel
     size = pixels * (keys * measured.key_bytes + (frames - keys) * measured.other_bytes)
-    kinds = sorted({stream.kind for stream in info.streams} - {"video"})
+    kept = _kept(info, suffix)
     return Plan(
         source=str(source),
         frames=frames,
@@ -109,9 +119,15 @@ def plan_video(
         seconds_per_frame=per_frame,
         seconds=frames * per_frame,
         file_size=round(size),
-        streams={kind: sum(s.kind == kind for s in info.streams) for kind in kinds},
+        streams={kind: kept.count(kind) for kind in sorted(set(kept))},
         warnings=warnings(info, look_for_faults(opened), (prepared.height, prepared.width)),
     )
+
+
+def _kept(info: VideoInfo, suffix: str) -> list[str]:
+    """The kinds of the other streams that a file `*suffix` has a place for."""
+    places = {".mkv": ("attachment", "audio", "subtitle"), ".y4m": (), ".png": (), "": ()}
+    return [s.kind for s in info.streams if s.kind in places.get(suffix, ("audio", "subtitle"))]
 
 
 def measure(source: Source, prepared: Prepared, stride: int) -> Measured:

@@ -27,4 +27,8 @@ MaxMemory: TypeAlias = Annotated[
 Tile: TypeAlias = Annotated[
     int | None, typer.Option("--tile", "-t", help="Side of tiles; 0 for whole frames.")
 ]
+Chunk: TypeAlias = Annotated[int | None, typer.Option(help="Frames that wait between the stages.")]
+NoDeinterlace: TypeAlias = Annotated[
+    bool, typer.Option("--no-deinterlace", help="Refuse interlaced video instead.")
+]
 FrameRate: TypeAlias = Annotated[str, typer.Option(help="Of images, which do not know theirs.")]

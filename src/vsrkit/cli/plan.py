@@ -36,7 +36,9 @@ def plan(
     workers: options.Workers = 1,
     max_memory: options.MaxMemory = None,
     tile: options.Tile = None,
+    chunk: options.Chunk = None,
     frame_rate: options.FrameRate = "25",
+    no_deinterlace: options.NoDeinterlace = False,
     as_json: Annotated[bool, typer.Option("--json", help="One object, for programs.")] = False,
 ) -> None:
     """Say what upscaling a video will take and what to know before; write nothing."""
@@ -57,6 +59,7 @@ def plan(
         device=device,
         precision=precision,  # type: ignore[arg-type]
         tile=tile,
+        chunk=chunk,
         max_memory=max_memory,
         workers=workers,
     )
@@ -66,5 +69,6 @@ def plan(
         wishes,
         span=(seconds(start or "0"), seconds(end) if end else None),
         frame_rate=rate(frame_rate),
+        deinterlace=not no_deinterlace,
     )
     typer.echo(json.dumps(plan.as_json(made), indent=2) if as_json else plan.describe(made))

@@ -38,14 +38,12 @@ def upscale(
     workers: options.Workers = 1,
     max_memory: options.MaxMemory = None,
     tile: options.Tile = None,
-    chunk: Annotated[int | None, typer.Option(help="Frames that wait between the stages.")] = None,
+    chunk: options.Chunk = None,
     frame_rate: options.FrameRate = "25",
     raw: Annotated[
         str | None, typer.Option(help="Rawvideo on the input pipe: 320x180,yuv420p,25.")
     ] = None,
-    no_deinterlace: Annotated[
-        bool, typer.Option("--no-deinterlace", help="Refuse interlaced video instead.")
-    ] = False,
+    no_deinterlace: options.NoDeinterlace = False,
     report: Annotated[
         Path | None, typer.Option(help="Write a page about the result's fidelity.")
     ] = None,

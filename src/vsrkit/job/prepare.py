@@ -128,6 +128,8 @@ def _check(wishes: Wishes, spec: Spec) -> None:
     if wishes.precision not in get_args(PrecisionName):
         names = ", ".join(get_args(PrecisionName))
         raise VsrkitError(f"--precision is {names}, not {wishes.precision!r}")
+    if wishes.workers < 1:
+        raise VsrkitError(f"--workers is at least 1, not {wishes.workers}")
     if wishes.chunk is not None and wishes.chunk < 0:
         raise VsrkitError(f"--chunk is 0 or more frames, not {wishes.chunk}")
     if wishes.tile and wishes.tile < spec.minimum:

@@ -74,8 +74,6 @@ def stride_of(spec: Spec, quality: Quality) -> int:
 
 def engines_for(engine: Engine, workers: int) -> list[Engine]:
     """One engine for each process; several GPUs are used in turn."""
-    if workers < 1:
-        raise VsrkitError(f"--workers is at least 1, not {workers}")
     if isinstance(engine.spec.context, Carried) and workers > 1:
         raise VsrkitError(
             "this model hands a state from frame to frame; it runs in one process (--workers 1)"
