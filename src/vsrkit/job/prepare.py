@@ -24,6 +24,8 @@ from vsrkit.video.read import Source
 
 log = logging.getLogger("vsrkit")
 
+SAYS_ASPECT = {"libx264", "libx265", "mpeg4", "mpeg2video"}  # the shape of pixels, in its packets
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wishes:
@@ -91,7 +93,7 @@ def prepare(
             pix_fmt=wishes.pix_fmt,
             options=wishes.options,
         )
-        _say_what_is_lost(source, encoding, demanded=wishes.pix_fmt is not None)
+        _say_what_is_lost(source, encoding, suffix, demanded=wishes.pix_fmt is not None)
         open_encoder(encoding)  # what it refuses is refused now and not after hours
         check_container(suffix, encoding)
         if (encoding.height, encoding.width) != turned:
@@ -138,11 +140,19 @@ def _check(wishes: Wishes, spec: Spec) -> None:
         )
 
 
-def _say_what_is_lost(source: Source, encoding: Encoding, *, demanded: bool) -> None:
-    """Bits, chroma and transparency that the output has no place for."""
+def _say_what_is_lost(source: Source, encoding: Encoding, suffix: str, *, demanded: bool) -> None:
+    """Transparency, the shape of pixels, bits and chroma that the output has no place for."""
+    # PyAV cannot tell these containers the shape of pixels, so the video itself must say it.
+    silent = suffix in (".mkv", ".webm") and encoding.codec not in SAYS_ASPECT
+    if encoding.sample_aspect != 1 and silent:
+        log.warning(
+            "pixels become square, they were %s wide for their height: %s cannot say it in %s; "
+            "use --codec h264 or hevc, or mp4",
+            *(encoding.sample_aspect, encoding.codec, suffix),
+        )
     form = VideoFormat(source.info.pix_fmt)
     if any(component.is_alpha for component in form.components):
-        log.warning("%s is partly transparent: that is not kept", source.path)
+        log.warning("what is transparent in %s does not stay so", source.path)
     old, new = layout_of(planar_format(form.name)), layout_of(encoding.pix_fmt)
     assert old is not None
     assert new is not None

@@ -21,6 +21,7 @@ from vsrkit.video.encode import EncodedPacket, Encoding, set_up
 from vsrkit.video.packets import read_packets
 from vsrkit.video.probe import opened
 from vsrkit.video.read import Source
+from vsrkit.video.restarts import Onward, find_restarts
 from vsrkit.video.y4m import FRAME, y4m_header
 
 log = logging.getLogger("vsrkit")
@@ -181,7 +182,8 @@ def _with_other_streams(
     target.set_chapters(_chapters(old, window))
     target.start_encoding()
     new = video_packets(parts, clock, video)
-    others = _others(old, copied, window)
+    onward = Onward(find_restarts(source.path, source.info))
+    others = _others(old, copied, window, onward)
     for packet in heapq.merge(_moved(new, window), others, key=_seconds):
         target.mux_one(packet)
 
@@ -222,7 +224,7 @@ def _moved(packets: Iterable[Packet], window: Window) -> Iterator[Packet]:
 
 
 def _others(
-    old: InputContainer, copied: dict[int, CopiedStream], window: Window
+    old: InputContainer, copied: dict[int, CopiedStream], window: Window, onward: Onward
 ) -> Iterator[Packet]:
     """Packets of the streams that are kept, in the order of the file."""
     streams = [old.streams[index] for index in copied]
@@ -239,6 +241,7 @@ def _others(
                 continue
             if packet.pts is None:
                 packet.pts = packet.dts
+            onward.place(packet)
             assert packet.pts is not None
             if not window.holds(packet.pts * packet.time_base):
                 continue

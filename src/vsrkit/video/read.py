@@ -24,6 +24,7 @@ from vsrkit.video.images import (
     read_image_size,
 )
 from vsrkit.video.probe import VideoInfo, opened, probe, video_stream
+from vsrkit.video.restarts import JUMP
 
 log = logging.getLogger("vsrkit")
 
@@ -101,14 +102,23 @@ def open_source(path: str | Path, *, frame_rate: Fraction = Fraction(25)) -> Sou
 
 
 def in_span(pictures: Iterator[Picture], source: Source) -> Iterator[Picture]:
-    """Those in the time that was asked for, their times strictly increasing."""
+    """Those in the time that was asked for, their times strictly increasing.
+
+    Where times begin anew (see `restarts`), they go on from the frame before.
+    """
     begin, end = source.span
+    base = source.info.time_base
+    step = max(1, round(1 / source.info.frame_rate / base))
     first: int | None = None
-    last = None
+    last, shift = None, 0
     for picture in pictures:
-        first = picture.time if first is None else first
-        last = picture.time if last is None else max(picture.time, last + 1)
-        seconds = (last - first) * source.info.time_base
+        time = picture.time + shift
+        if last is not None and (last - time) * base > JUMP:
+            shift += last + step - time
+            time = last + step
+        first = time if first is None else first
+        last = time if last is None else max(time, last + 1)
+        seconds = (last - first) * base
         if end is not None and seconds >= end:
             return
         if seconds >= begin:
