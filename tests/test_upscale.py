@@ -177,6 +177,21 @@ def test_the_released_net_runs_at_any_size():
     assert [tuple(f.shape) for f in out] == [(3, 200, 360)] * 4
 
 
+@pytest.mark.parametrize(
+    "frames",
+    [
+        [torch.rand(20, 24)],
+        [torch.rand(1, 20, 24)],
+        [torch.zeros(3, 20, 24, dtype=torch.uint8)],
+        [torch.rand(3, 20, 24), torch.rand(3, 20, 30)],
+        [torch.rand(3, 20, 24).numpy()],
+    ],
+)
+def test_what_is_no_frame_is_refused(frames):
+    with pytest.raises(ValueError, match="H, W"):
+        list(upscale_frames(frames, Bicubic(BicubicConfig())))
+
+
 def test_bicubic_is_the_same_whole_or_tiled():
     frames = noise(1, 60, 60)
     whole = list(upscale_frames(frames, Engine(Bicubic(BicubicConfig()), PLAIN)))

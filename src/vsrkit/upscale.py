@@ -162,7 +162,7 @@ def upscale_frames(
     chunk: int = 1,
     workers: int = 1,
 ) -> Iterator[Tensor]:
-    """Upscale frames (3, H, W) in order; yields (3, sH, sW) in [0, 1], one for each.
+    """Upscale frames (3, H, W) in [0, 1] in order; yields (3, sH, sW), one for each.
 
     cuts: numbers of the frames that begin a new shot; no model looks across one.
     chunk: kept frames to gather before they are handed on (to a worker, for one). More of them
@@ -171,8 +171,24 @@ def upscale_frames(
     """
     engine = model if isinstance(model, Engine) else make_engine(model)
     starts = set(cuts)
-    marked = ((frame, number in starts) for number, frame in enumerate(frames))
+    marked = ((frame, number in starts) for number, frame in enumerate(_checked(frames)))
     yield from upscale_marked(marked, engine, padding=padding, chunk=chunk, workers=workers)
+
+
+def _checked(frames: Iterable[Tensor]) -> Iterator[Tensor]:
+    """The same; what is no frame is refused, for a model would make nonsense of it."""
+    size: tuple[int, ...] = ()
+    for number, frame in enumerate(frames):
+        form = tuple(frame.shape)
+        size = size or form
+        if len(form) != 3 or form[0] != 3 or form != size:
+            raise ValueError(f"frame {number} is {form}, the first {size}; (3, H, W) are wanted")
+        if frame.dtype not in (torch.float32, torch.float64, torch.float16, torch.bfloat16):
+            raise ValueError(
+                f"frame {number} is of {frame.dtype}; tensors (3, H, W) of floats "
+                "from 0 to 1 are wanted"
+            )
+        yield frame
 
 
 def upscale_marked(

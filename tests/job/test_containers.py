@@ -180,6 +180,13 @@ def test_what_the_encoder_has_no_place_for_is_said(tmp_path, caplog):
     source = write_clip(tmp_path / "clear.mkv", codec="ffv1", pix_fmt="yuva420p")
     upscale(source, tmp_path / "out.mkv")
     assert "transparent" in caplog.text
+    caplog.clear()
+    write_clip(
+        tmp_path / "%d.png", frames=1, codec="png", pix_fmt="rgba", format="image2",
+        pictures=[av.VideoFrame.from_ndarray(np.zeros((24, 32, 4), np.uint8), format="rgba")],
+    )  # fmt: skip
+    upscale(tmp_path / "1.png", tmp_path / "images")
+    assert "transparent" in caplog.text
     source = write_clip(tmp_path / "wide.mkv", aspect="16/15")
     upscale(source, tmp_path / "wide.webm")
     assert "pixels become square, they were 16/15 wide" in caplog.text

@@ -79,6 +79,8 @@ def prepare(
     spec: Spec = model.spec  # type: ignore[assignment]
     _check(wishes, spec)
     info = source.info
+    if any(component.is_alpha for component in VideoFormat(info.pix_fmt).components):
+        log.warning("what is transparent in %s does not stay so", source.path)
     height, width = output_size(info, model, scale=wishes.scale, height=wishes.height)
     encoding = None
     if suffix is not None:
@@ -141,7 +143,7 @@ def _check(wishes: Wishes, spec: Spec) -> None:
 
 
 def _say_what_is_lost(source: Source, encoding: Encoding, suffix: str, *, demanded: bool) -> None:
-    """Transparency, the shape of pixels, bits and chroma that the output has no place for."""
+    """The shape of pixels, bits and chroma that the output has no place for."""
     # PyAV cannot tell these containers the shape of pixels, so the video itself must say it.
     silent = suffix in (".mkv", ".webm") and encoding.codec not in SAYS_ASPECT
     if encoding.sample_aspect != 1 and silent:
@@ -150,16 +152,14 @@ def _say_what_is_lost(source: Source, encoding: Encoding, suffix: str, *, demand
             "use --codec h264 or hevc, or mp4",
             *(encoding.sample_aspect, encoding.codec, suffix),
         )
-    form = VideoFormat(source.info.pix_fmt)
-    if any(component.is_alpha for component in form.components):
-        log.warning("what is transparent in %s does not stay so", source.path)
-    old, new = layout_of(planar_format(form.name)), layout_of(encoding.pix_fmt)
+    name = source.info.pix_fmt
+    old, new = layout_of(planar_format(name)), layout_of(encoding.pix_fmt)
     assert old is not None
     assert new is not None
     coarser = any(a < b for a, b in zip(old.halvings, new.halvings, strict=True))
     if demanded or source.images or not (new.bits < old.bits or coarser):
         return
-    log.warning("%s becomes %s: %s has no more", form.name, encoding.pix_fmt, encoding.codec)
+    log.warning("%s becomes %s: %s has no more", name, encoding.pix_fmt, encoding.codec)
 
 
 def _few_cores(device: str, workers: int) -> bool:

@@ -52,8 +52,8 @@ def read_image_size(path: Path) -> tuple[int, int]:
     """(height, width); a PNG is not decoded for it, only its first bytes are read."""
     if path.suffix.lower() == ".png":
         with path.open("rb") as file:
-            start = file.read(24)
-        if len(start) < 24 or not start.startswith(PNG_SIGNATURE):
+            start = file.read(26)
+        if len(start) < 26 or not start.startswith(PNG_SIGNATURE):
             raise DataError(f"{path} is damaged: it does not begin like a PNG file")
         width, height = struct.unpack(">II", start[16:24])
         return int(height), int(width)
@@ -61,12 +61,14 @@ def read_image_size(path: Path) -> tuple[int, int]:
     return pixels.shape[0], pixels.shape[1]
 
 
-def read_image_bits(path: Path) -> int:
-    """Bits of a sample as `read_image` gives it, 8 or 16; of a PNG only the header is read."""
+def read_image_format(path: Path) -> str:
+    """FFmpeg's name for its samples, were they planes; of a PNG only the header is read."""
     if path.suffix.lower() == ".png":
         with path.open("rb") as file:
-            return 16 if file.read(25)[24:] == b"\x10" else 8
-    return 8 * _decode(path).dtype.itemsize
+            deep, kind = file.read(26)[24:]
+        alpha = "a" if kind in (4, 6) else ""
+        return f"gbr{alpha}p16le" if deep == 16 else f"gbr{alpha}p"
+    return "gbrp16le" if _decode(path).dtype == np.uint16 else "gbrp"
 
 
 def check_image(path: Path) -> None:

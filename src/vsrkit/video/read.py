@@ -20,7 +20,7 @@ from vsrkit.video.images import (
     is_image,
     natural_order,
     read_image,
-    read_image_bits,
+    read_image_format,
     read_image_size,
 )
 from vsrkit.video.probe import VideoInfo, opened, probe, video_stream
@@ -139,14 +139,14 @@ def matching(pattern: Path) -> list[Path]:
 
 def _image_source(path: Path, images: list[Path], rate: Fraction) -> Source:
     height, width = read_image_size(images[0])
-    bits = read_image_bits(images[0])
+    pix_fmt = read_image_format(images[0])
     info = VideoInfo(
         container="images",
         codec=images[0].suffix.lower().lstrip("."),
         height=height,
         width=width,
-        pix_fmt="gbrp" if bits == 8 else "gbrp16le",
-        bits=bits,
+        pix_fmt=pix_fmt,
+        bits=16 if pix_fmt.endswith("16le") else 8,
         colour=Colour(range=FULL, primaries=1, transfer=13),  # sRGB
         colour_tagged=True,
         time_base=1 / rate,
