@@ -132,6 +132,14 @@ def test_times_that_begin_anew_go_on(tmp_path, suffix):
     assert 1.3 < sound[-1] < 1.6  # 3 times 0.48 s, as long as the video
 
 
+def test_a_line_that_is_shown_at_the_start_is_kept(tmp_path):
+    source = write_rich_clip(tmp_path / "in.mkv", attachment=False)  # a line from 0.04 to 0.16 s
+    upscale(source, tmp_path / "out.mkv", span=(Fraction(8, 100), None))
+    with av.open(str(tmp_path / "out.mkv")) as file:
+        lines = [(p.pts, p.duration, bytes(p)) for p in file.demux(subtitles=0) if p.size]
+    assert lines == [(0, 80, b"Hello"), (160, 120, b"Two\nlines")]
+
+
 def test_titles_of_streams_survive_mp4(tmp_path):
     source = write_rich_clip(tmp_path / "in.mkv", subtitle=None, attachment=False)
     with av.open(str(source)) as old, av.open(str(tmp_path / "titled.mp4"), "w") as new:

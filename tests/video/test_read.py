@@ -77,6 +77,18 @@ def test_interlaced_frames_are_made_whole_and_all_are_there(tmp_path):
     assert len(list(source.pictures())) == 10
 
 
+def test_interlacing_that_begins_later_is_found(tmp_path):
+    """A trailer of film, then the show."""
+    video = {"codec": "mpeg2video", "width": 64, "height": 48}
+    one = write_clip(tmp_path / "one.ts", frames=25, **video)
+    two = write_clip(
+        tmp_path / "two.ts", times=range(25, 75), options={"flags": "+ildct+ilme"}, **video
+    )
+    assert not probe(one).interlaced
+    (tmp_path / "both.ts").write_bytes(one.read_bytes() + two.read_bytes())
+    assert probe(tmp_path / "both.ts").interlaced
+
+
 def test_images_are_a_video(tmp_path):
     for number in (1, 2, 10):
         write_image(tmp_path / f"im{number}.png", torch.full((3, 4, 5), number / 10))

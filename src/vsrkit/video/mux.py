@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from math import ceil
 from pathlib import Path
 
 import av
@@ -243,12 +244,25 @@ def _others(
                 packet.pts = packet.dts
             onward.place(packet)
             assert packet.pts is not None
+            if packet.stream.type == "subtitle":
+                _shorten(packet, window)
             if not window.holds(packet.pts * packet.time_base):
                 continue
             _shift(packet, window)
             yield from kept.take(packet)
     except av.FFmpegError as error:
         log.warning("audio and subtitles end early: %s", error.strerror)
+
+
+def _shorten(packet: Packet, window: Window) -> None:
+    """Let a line of text that is shown when the window begins begin with it."""
+    start = packet.pts
+    if window.begin is None or start is None or not packet.duration:
+        return
+    begin = ceil(window.begin / packet.time_base)
+    if start < begin < start + packet.duration:
+        packet.pts = packet.dts = begin
+        packet.duration -= begin - start
 
 
 def _shift(packet: Packet, window: Window) -> None:

@@ -72,6 +72,8 @@ def probe(source: str | Path, *, count: bool = False) -> VideoInfo:
         if not pictures:
             raise VideoError(f"{path} has a video stream, but not one frame can be decoded")
         info = describe(container, stream, pictures)
+        if not info.interlaced and _interlaced_later(container, stream):
+            info = replace(info, interlaced=True)
     if count and info.frames is None:
         counted = _count_packets(path)
         info = with_frames(info, counted)
@@ -119,6 +121,20 @@ def first_pictures(container: InputContainer, stream: VideoStream) -> list[Video
     except (av.FFmpegError, ValueError):
         pass  # a file that ends early
     return pictures
+
+
+def _interlaced_later(container: InputContainer, stream: VideoStream) -> bool:
+    """Whether there are interlaced frames further on: many a recording begins with film."""
+    for place in (1, 2, 3):
+        if not container.duration:
+            return False
+        try:
+            container.seek((container.start_time or 0) + container.duration * place // 4)
+        except av.FFmpegError:
+            return False  # no way to jump in this file
+        if any(picture.interlaced_frame for picture in first_pictures(container, stream)):
+            return True
+    return False
 
 
 def describe(
