@@ -68,6 +68,9 @@ def test_a_folder_goes_on_where_it_was_and_loses_nothing(tmp_path):
     assert out.exit_code == 0
     assert "a.avi.mkv: is there already and was left" in out.stdout
     assert "2 of 2 videos done" in out.stdout
+    same = run("-i", folder, "-o", folder, "-m", "bicubic")
+    assert isinstance(same.exception, VideoError)
+    assert len(list(folder.iterdir())) == 3
 
 
 def test_a_report_that_cannot_be_written_is_refused_first(tmp_path):

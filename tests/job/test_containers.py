@@ -227,6 +227,12 @@ def test_a_colon_in_a_name_is_no_address(tmp_path, monkeypatch):
     assert probe("Part:3.mkv").height == 96
 
 
+def test_a_percent_sign_in_a_name_is_no_pattern(tmp_path):
+    source = write_clip(tmp_path / "my%20dog.mkv")  # as browsers save it
+    upscale(source, tmp_path / "large%20dog.mkv")
+    assert probe(tmp_path / "large%20dog.mkv").height == 96
+
+
 def test_av1_is_quiet(tmp_path, capfd, caplog):
     caplog.set_level(logging.ERROR)
     upscale(write_clip(tmp_path / "in.mkv"), tmp_path / "out.mkv", codec="av1")

@@ -267,6 +267,16 @@ def test_images_in_and_out(tmp_path):
     assert [f.time for f in decoded(tmp_path / "film.mp4")] == [0, 0.1, 0.2]
 
 
+def test_images_of_one_name_stay_two(tmp_path):
+    write_image(tmp_path / "in" / "1.png", torch.rand(3, 24, 32))
+    write_clip(
+        tmp_path / "in" / "%d.bmp", codec="bmp", pix_fmt="bgr24", format="image2", frames=1,
+        pictures=[av.VideoFrame(32, 24, "bgr24")],
+    )  # fmt: skip
+    upscale(tmp_path / "in", tmp_path / "out")
+    assert len(list((tmp_path / "out").iterdir())) == 2
+
+
 def test_deep_images_stay_deep(tmp_path):
     frame = torch.rand(3, 8, 10)
     write_image(tmp_path / "in" / "0.png", frame, bits=16)

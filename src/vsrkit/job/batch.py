@@ -123,6 +123,8 @@ def _folder(request: Request, videos: list[Path], on_progress: OnProgress) -> tu
     lines, failed = [], 0
     if Path(request.target).is_file() or Path(request.target).suffix.lower() in CODEC_OF:
         raise VideoError(f"{request.source} holds videos, so the output is a folder, too")
+    if Path(request.target).resolve() == Path(request.source).resolve():
+        raise VideoError(f"input and output are the same folder, {request.source}; name another")
     targets = targets_of(videos, Path(request.target))
     for video, target in zip(videos, targets, strict=True):
         begun = WorkFolder.beside(target).path.exists()

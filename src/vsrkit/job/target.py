@@ -33,7 +33,7 @@ class Target:
 def open_target(target: str | Path, source: Source, *, overwrite: bool) -> Target:
     """Find out what is wanted, and refuse to destroy anything."""
     path = Path(target)
-    if re.search(r"%0?\d*d", path.name):
+    if re.search(r"%0?\d*d", path.name) and path.suffix.lower() not in CODEC_OF:
         if path.suffix.lower() != ".png":
             raise VideoError(f"images are written as PNG; name them {path.stem}.png")
         if path.name.count("%") != 1:
@@ -81,8 +81,9 @@ def image_names(target: Target, source: Source, frames: int) -> tuple[str, ...]:
     """A name for each frame: by the pattern, as the input images are called, or numbered."""
     if target.pattern:
         return tuple(target.pattern % number for number in range(1, frames + 1))
-    if source.images and len(source.images) == frames:
-        return tuple(f"{path.stem}.png" for path in source.images)
+    names = tuple(f"{path.stem}.png" for path in source.images)
+    if len({name.casefold() for name in names}) == frames:  # not where a.png is beside a.jpg
+        return names
     return tuple(f"{number:08d}.png" for number in range(frames))
 
 

@@ -87,9 +87,9 @@ def open_source(path: str | Path, *, frame_rate: Fraction = Fraction(25)) -> Sou
     if path.is_dir():
         images = sorted((p for p in path.iterdir() if is_image(p)), key=natural_order)
         if not images:
-            raise VideoError(f"{path} is a folder without images or videos")
+            raise VideoError(f"{path} is a folder without images")
         return _image_source(path, images, frame_rate)
-    if re.search(r"%0?\d*d", path.name):
+    if re.search(r"%0?\d*d", path.name) and not path.exists():  # not "my%20dog.mp4"
         images = matching(path)
         if not images:
             raise VideoError(f"no file matches {path}")
