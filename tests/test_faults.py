@@ -130,6 +130,18 @@ def test_blocks():
     assert blockiness(np.zeros((1, 1), np.int16)) == 1
 
 
+def test_bars_and_drawings_that_lie_on_the_grid_are_no_blocks():
+    picture = grey(pan(1)[0])
+    for bars in ((slice(0, 16), slice(None)), (slice(None), slice(-24, None))):
+        framed = picture.copy()
+        framed[bars] = 16
+        assert blockiness(framed) == pytest.approx(blockiness(picture), abs=0.15)
+    drawing = np.full((96, 128), 200, np.int16)
+    drawing[16:64, 32:80] = 60
+    drawing[24:40, 40:56] = 230
+    assert blockiness(drawing) == 1
+
+
 def test_runs_are_spread():
     assert spread(1000, 4, 25) == [0, 325, 650, 975]
     assert spread(30, 4, 25) == [0]
