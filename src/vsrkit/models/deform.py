@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from vsrkit.models.blocks import conv3x3
+from vsrkit.models.blocks import at_least_float32, conv3x3
 
 Pair: TypeAlias = tuple[int, int]  # of rows and columns
 
@@ -78,7 +78,7 @@ def _positions(
     x = steps(width, stride[1], -padding[1])[None, :] + steps(kw, dilation[1])[:, None]
     y = y[:, None, :, None].expand(kh, kw, rows, width).flatten(0, 1)
     x = x[None, :, None, :].expand(kh, kw, rows, width).flatten(0, 1)
-    moves = offset.float().unflatten(1, (-1, kh * kw, 2))  # (N, G, K, 2, R, Wo)
+    moves = at_least_float32(offset).unflatten(1, (-1, kh * kw, 2))  # (N, G, K, 2, R, Wo)
     return torch.stack([y + moves[:, :, :, 0], x + moves[:, :, :, 1]], -1)
 
 
@@ -91,15 +91,16 @@ def _sample_and_mix(x: Tensor, positions: Tensor, mask: Tensor | None, weight: T
         # row or column too.
         y = (2 * positions[..., 0] + 1) / h - 1
         grid = torch.stack([(2 * positions[..., 1] + 1) / w - 1, y], -1)
+        wide = at_least_float32(x)
         read = F.grid_sample(
-            x.float().reshape(n * groups, c // groups, h, w),
-            grid.reshape(n * groups, taps * rows, width, 2),
+            wide.reshape(n * groups, c // groups, h, w),
+            grid.to(wide.dtype).reshape(n * groups, taps * rows, width, 2),
             padding_mode="zeros",
             align_corners=False,
         )
         read = read.view(n, groups, c // groups, taps, rows * width)
         if mask is not None:
-            read = read * mask.float().reshape(n, groups, 1, taps, rows * width)
+            read = read * mask.to(wide.dtype).reshape(n, groups, 1, taps, rows * width)
     split = c // weight.shape[1]  # groups of the convolution, not those that move together
     columns = read.to(x.dtype).reshape(n, split, weight.shape[1] * taps, rows * width)
     out = weight.reshape(split, -1, weight.shape[1] * taps).to(x.dtype) @ columns

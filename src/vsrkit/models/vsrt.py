@@ -63,7 +63,7 @@ class VSRTConfig:
     def __post_init__(self) -> None:
         if self.frames < 1 or self.depth < 1:
             raise ValueError(f"frames and depth must be positive, got {self.frames}, {self.depth}")
-        if self.channels % self.heads:
+        if self.heads < 1 or self.channels % self.heads:
             raise ValueError(f"{self.heads} heads do not divide {self.channels} channels")
         if self.stride is not None and (self.stride < 1 or self.patch % self.stride):
             raise ValueError(f"stride must divide the patch size {self.patch}, got {self.stride}")

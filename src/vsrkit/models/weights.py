@@ -1,7 +1,6 @@
 """Read weight files safely, write our own, and fill a model or say which tensor does not fit."""
 
 import json
-import pickle
 import re
 import warnings
 from collections.abc import Callable, Mapping
@@ -22,7 +21,7 @@ CONTAINERS = ("params_ema", "params", "state_dict", "model_state_dict", "model",
 PREFIXES = ("module.", "generator.", "netG.")
 # What some training frameworks store beside the network: counters, copies, the data's mean.
 BOOKKEEPING = re.compile(
-    r"(generator\.)?step_counter$|data_preprocessor\.|generator_ema\.|pixel_loss\."
+    r"(module\.)?((generator\.)?step_counter$|data_preprocessor\.|generator_ema\.|pixel_loss\.)"
 )
 
 
@@ -62,13 +61,18 @@ def _read_pickle(path: Path) -> Checkpoint:
         with warnings.catch_warnings():  # of odd pickle protocols: it loads, or the error says why
             warnings.simplefilter("ignore")
             content = torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, OSError, KeyError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+    except Exception as error:  # a damaged pickle can fail in any way there is
         raise WeightsError(
-            f"{path} cannot be read as a PyTorch weight file ({reason[:120]}); "
+            f"{path} cannot be read as a PyTorch weight file ({_reason(error)}); "
             "fetch it again, or convert it to safetensors"
         ) from error
     return Checkpoint(strip_prefix(_find_tensors(content, path)))
+
+
+def _reason(error: Exception) -> str:
+    """What PyTorch found, without its advice on how to run the code inside of a file."""
+    lines = [s for s in str(error).splitlines() if s.strip() and "weights_only" not in s]
+    return lines[0].strip()[:120] if lines else type(error).__name__
 
 
 def _find_tensors(content: Any, path: Path) -> dict[str, Tensor]:
