@@ -10,7 +10,7 @@ import torch
 import typer
 
 from vsrkit import cli, demo
-from vsrkit.errors import VsrkitError
+from vsrkit.errors import StoppedError, VsrkitError
 from vsrkit.models import list_models
 from vsrkit.models.arithmetic import CountOnly
 from vsrkit.models.listing import count_facts
@@ -62,6 +62,7 @@ def failing(error):
         (OSError(28, "No space left on device"), 1, "No space left on device; mend that"),
         (ValueError("odd"), 1, "vsrkit: unexpected ValueError: odd; --debug shows where"),
         (KeyboardInterrupt(), 130, ""),
+        (StoppedError("stopped by SIGINT; go on with --resume"), 130, "go on with --resume"),
     ],
 )
 def test_an_error_is_one_line_and_a_code(monkeypatch, capsys, error, code, text):

@@ -142,7 +142,8 @@ def _inside(i: int, centre: int, last: int, half: int, size: int, padding: Paddi
         case "reflection":
             return -i if before else 2 * last - i
         case "reflection_circle":  # take the missing ones from the other side of the window
-            return centre + half - i if before else (centre - half) - (i - last)
+            reach = size - 1 - half  # after the centre: one less than before it in an even window
+            return centre + reach - i if before else (centre - half) - (i - last)
         case "circle":
             return size + i if before else i - size
 

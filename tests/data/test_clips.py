@@ -84,6 +84,23 @@ def test_unreadable_frames_are_named_and_skipped_up_to_a_limit(tmp_path, caplog)
     assert not list((tmp_path / "other").glob("*.json"))
 
 
+def test_unreadable_frames_count_in_later_runs_too(tmp_path, caplog):
+    for name in ("a", "b"):
+        write_frames(tmp_path / "set" / name, picture())
+        (tmp_path / "set" / name / "002.png").write_bytes(b"no picture")
+    for _ in range(2):  # the first source is in the cache by the second time
+        with pytest.raises(DataError, match="more than 1 frames cannot be read"):
+            open_clips(tmp_path / "set", tmp_path / "cache", unreadable=Unreadable(1))
+    assert not list((tmp_path / "cache").glob("*.part"))
+    assert "1 frames of" in caplog.text
+
+
+def test_a_folder_without_anything_readable_is_named(tmp_path):
+    (tmp_path / "a.mp4").write_bytes(b"no video")
+    with pytest.raises(DataError, match="can be read as video or pictures"):
+        open_clips(tmp_path, tmp_path / "cache", unreadable=Unreadable(5))
+
+
 def test_a_file_that_is_no_video_is_named(tmp_path):
     (tmp_path / "a.mp4").write_bytes(b"no video at all")
     with pytest.raises(DataError, match=r"a\.mp4"):

@@ -59,6 +59,12 @@ def test_warp_has_the_gradients_of_small_differences():
     assert torch.autograd.gradcheck(warp, (x, flow))
 
 
+def test_warp_survives_a_flow_that_is_no_number():
+    flow = torch.full((1, 2, 24, 24), float("nan"), requires_grad=True)
+    for padding in ("zeros", "border"):
+        warp(torch.rand(1, 16, 24, 24, requires_grad=True), flow, padding=padding).sum().backward()
+
+
 def test_warp_never_samples_with_a_bfloat16_grid():
     """319 is not a bfloat16 number: such a grid reads outside a 320-pixel row."""
     x, flow = torch.rand(1, 2, 9, 320), torch.rand(1, 2, 9, 320) * 8 - 4

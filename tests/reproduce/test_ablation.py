@@ -10,7 +10,7 @@ from tests.train.conftest import moving_picture, write_video
 from typer.testing import CliRunner
 
 from vsrkit.cli import app
-from vsrkit.errors import VsrkitError
+from vsrkit.errors import StoppedError, VsrkitError
 from vsrkit.models.vsrt import VSRT
 from vsrkit.models.vsrt_small import SmallConfig, VSRTSmall
 from vsrkit.reproduce import ablation, variants
@@ -26,7 +26,6 @@ from vsrkit.reproduce.ablation import (
 from vsrkit.reproduce.ablation_report import ablation_rows, write_ablation
 from vsrkit.reproduce.ablation_settings import Settings, seconds_of, settings_from
 from vsrkit.train.config import ConfigError
-from vsrkit.train.processes import StoppedError
 
 NAMES = [
     "full", "w/o STCSA", "w/o BOFF", "w/o flow", "plain Transformer block", "3 frames", "1 frame",

@@ -9,7 +9,7 @@ from tests.train.conftest import moving_picture, write_video
 from typer.testing import CliRunner
 
 from vsrkit.cli import app
-from vsrkit.errors import DataError, WeightsError
+from vsrkit.errors import DataError, StoppedError, WeightsError
 from vsrkit.models import load_model
 from vsrkit.train import finetune as module
 from vsrkit.train.finetune import Finetuned, finetune
@@ -47,6 +47,27 @@ def test_keeps_the_old_weights_if_the_new_are_worse(footage, tiny_model, tmp_pat
         assert torch.equal(a, b), name
 
 
+@pytest.mark.parametrize(("frames", "side"), [(4, 96), (9, 72), (2, 200)])
+def test_short_and_small_footage_will_do(tiny_model, tmp_path, frames, side):
+    write_video(tmp_path / "mine.mkv", moving_picture(frames, side))
+    output = tmp_path / "out.safetensors"
+    options = {"model": str(tiny_model), "precision": "float32", "workers": 0}
+    finetune([tmp_path / "mine.mkv"], output, steps=1, **options)
+    assert output.is_file()
+
+
+def test_stopping_keeps_no_files_and_does_not_promise_to_resume(
+    footage, tiny_model, tmp_path, monkeypatch
+):
+    def stopped(config, on_progress):
+        raise StoppedError("stopped by SIGINT after step 2; go on with --resume")
+
+    monkeypatch.setattr(module, "train", stopped)
+    with pytest.raises(StoppedError, match="after step 2; nothing was written"):
+        finetune([footage], tmp_path / "a.safetensors", model=str(tiny_model), **SMALL)
+    assert not list(tmp_path.glob("*.safetensors"))
+
+
 def test_mistakes_are_named(tiny_model, tmp_path):
     with pytest.raises(DataError, match="no videos"):
         finetune([], tmp_path / "a.safetensors")
@@ -54,6 +75,8 @@ def test_mistakes_are_named(tiny_model, tmp_path):
         finetune([tmp_path / "a.mp4"], tmp_path / "a.pth")
     with pytest.raises(DataError, match=r"gone\.mp4 does not exist"):
         finetune([tmp_path / "gone.mp4"], tmp_path / "a.safetensors", model=str(tiny_model))
+    with pytest.raises(WeightsError, match="bicubic has no weights that could learn"):
+        finetune([tmp_path / "a.mp4"], tmp_path / "a.safetensors", model="bicubic")
     assert not list(tmp_path.glob(".finetune*"))
 
 

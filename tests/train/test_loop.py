@@ -12,13 +12,13 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from vsrkit.errors import DataError, VsrkitError
+from vsrkit.errors import DataError, StoppedError, VsrkitError
 from vsrkit.models import load_model
 from vsrkit.train import checkpoint, loop, losses
 from vsrkit.train.checkpoint import CheckpointError
 from vsrkit.train.config import ConfigError, Source
-from vsrkit.train.loop import DivergedError, train
-from vsrkit.train.processes import StoppedError
+from vsrkit.train.diverged import DivergedError
+from vsrkit.train.loop import train
 
 
 def read_log(config):
@@ -142,6 +142,18 @@ def test_nothing_to_resume(config):
         train(config(), resume=True)
 
 
+def test_resuming_as_something_else_is_refused_in_one_line(config, tmp_path):
+    c = config(steps=2)
+    train(c)
+    with pytest.raises(CheckpointError, match="another optimizer; resume with that one"):
+        train(replace(c, optimizer="adam"), resume=True)
+    with pytest.raises(CheckpointError, match="belongs to another model") as error:
+        train(replace(c, model="vespcn"), resume=True)
+    assert "\n" not in str(error.value)
+    with pytest.raises(VsrkitError, match="device 'banana' cannot be used here"):
+        train(replace(c, device="banana"), resume=True)
+
+
 def test_a_loss_that_is_no_number_keeps_the_last_good_state(config, monkeypatch):
     c = config(log_every=3, save_every=2)
     charbonnier = losses.charbonnier
@@ -155,6 +167,27 @@ def test_a_loss_that_is_no_number_keeps_the_last_good_state(config, monkeypatch)
     with pytest.raises(DivergedError, match=r"nan before step 3; the last good state is in"):
         train(c)
     assert all(t.isfinite().all() for t in state(c).values())
+
+
+def test_a_gradient_that_is_no_number_keeps_the_last_good_state(config, monkeypatch):
+    c = config(save_every=1)
+    clip, steps = loop.clip_grad_norm_, []
+
+    def poisoned(parameters, norm):
+        steps.append(0)
+        clip(parameters, norm if len(steps) < 3 else float("nan"))
+
+    monkeypatch.setattr(loop, "clip_grad_norm_", poisoned)
+    with pytest.raises(DivergedError, match="weights are no numbers any more before step 3"):
+        train(c)
+    assert all(t.isfinite().all() for t in state(c).values())
+
+
+def test_a_run_that_diverges_at_once_is_told_so(config, monkeypatch):
+    # Weights that are no numbers also make flows that are none.
+    monkeypatch.setattr(loop, "learning_rate", lambda config, step: float("nan"))
+    with pytest.raises(DivergedError, match="no state was saved before that: start again"):
+        train(config(log_every=3, save_every=6))
 
 
 def test_a_full_disk_keeps_the_last_good_state(config, monkeypatch):

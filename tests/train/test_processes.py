@@ -12,7 +12,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from vsrkit.train import loop
-from vsrkit.train.processes import Processes, StoppedError, joined_processes
+from vsrkit.train.processes import LostProcessError, Processes, joined_processes
 
 
 def gradients(config, processes):
@@ -45,7 +45,7 @@ def work(rank, port, config, folder):
     loop.compute_gradients = lost
     try:
         loop.train(replace(config, run_dir=str(folder / "lost"), save_every=100))
-    except StoppedError as error:
+    except LostProcessError as error:
         (folder / "error").write_text(str(error))
 
 

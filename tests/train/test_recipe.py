@@ -80,6 +80,21 @@ def test_overrides():
             with_overrides(config, [wrong])
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    ["betas=0.9", "betas=2,3", "learning_rate=nan", "learning_rate=-1", "validation_share=2",
+     "workers=-1", "validation_frames=0", "seed=-1", "warmup_steps=-3", "steps=1e3"],
+)  # fmt: skip
+def test_values_that_cannot_be_are_named(wrong):
+    with pytest.raises(ConfigError, match=wrong.split("=")[0]):
+        with_overrides(TrainConfig(run_dir="r"), [wrong])
+
+
+def test_a_source_cannot_have_less_than_no_weight():
+    with pytest.raises(ConfigError, match="weight must be 0 or more"):
+        Source(path="a", weight=-1.0)
+
+
 def test_no_recipe(tmp_path):
     (tmp_path / "a.py").write_text("x = 1\n")
     (tmp_path / "a.txt").write_text("")

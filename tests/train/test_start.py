@@ -1,13 +1,17 @@
-"""How weights are laid out for training."""
+"""Warm starts from files of any style, and how weights are laid out for training."""
 
 from copy import deepcopy
 
+import pytest
 import torch
 
+from vsrkit.models import save_model
+from vsrkit.models.basicvsr import BasicVSR, BasicVSRConfig, public_name
+from vsrkit.models.flow import spynet_basicsr_name
 from vsrkit.models.vsrt import VSRT, VSRTConfig
 from vsrkit.precision import Precision
 from vsrkit.train.losses import charbonnier
-from vsrkit.train.start import lay_out_to_train
+from vsrkit.train.start import lay_out_to_train, warm_start
 
 
 def test_flow_networks_keep_pytorchs_layout_in_float32():
@@ -36,3 +40,34 @@ def test_gradients_are_those_of_plain_training():
         apart += float((a.grad - b.grad).double().square().sum())
         size += float(a.grad.double().square().sum())
     assert (apart / size) ** 0.5 < 1e-4  # measured: 6e-5 on the whole net, 6e-4 without
+
+
+def test_a_public_file_warms_the_whole_model(tmp_path):
+    trained, fresh = (BasicVSR(BasicVSRConfig(channels=8, blocks=1)) for _ in range(2))
+    tensors = {public_name(name): value for name, value in trained.state_dict().items()}
+    torch.save({"params": tensors}, tmp_path / "BasicVSR.pth")
+    taken = warm_start(fresh, str(tmp_path / "BasicVSR.pth"))
+    assert len(taken.filled) == len(tensors)
+    assert not taken.misfits + taken.unused
+    for (name, a), b in zip(trained.named_parameters(), fresh.parameters(), strict=True):
+        assert torch.equal(a, b), name
+
+
+@pytest.mark.parametrize("style", ["ours", "BasicSR, whole model", "BasicSR, flow alone"])
+def test_a_flow_network_is_found_in_any_file(tmp_path, style):
+    donor = BasicVSR(BasicVSRConfig(channels=8, blocks=1))
+    path = tmp_path / "donor.pth"
+    if style == "ours":
+        path = tmp_path / "donor.safetensors"
+        save_model(path, donor)
+    elif style == "BasicSR, whole model":
+        torch.save({public_name(k): v for k, v in donor.state_dict().items()}, path)
+    else:
+        flow = {spynet_basicsr_name(k): v for k, v in donor.spynet.state_dict().items()}
+        torch.save({"params": flow}, path)
+    config = VSRTConfig(frames=3, depth=1, channels=8, tower_blocks=1, reconstruct_blocks=1)
+    model = VSRT(config)
+    taken = warm_start(model, f"flow={path}")
+    assert len(taken.filled) == len(donor.spynet.state_dict())
+    for (name, a), b in zip(donor.spynet.named_parameters(), model.flow.parameters(), strict=True):
+        assert torch.equal(a, b), name

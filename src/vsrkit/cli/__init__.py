@@ -20,7 +20,7 @@ from vsrkit.cli import (
     train,
     upscale,
 )
-from vsrkit.errors import VsrkitError
+from vsrkit.errors import StoppedError, VsrkitError
 
 app = typer.Typer(
     name="vsrkit",
@@ -58,7 +58,7 @@ def main() -> None:
         if len(arguments) < len(sys.argv) - 1:
             raise
         typer.echo(f"vsrkit: {_in_one_line(error)}", err=True)
-        sys.exit(1)
+        sys.exit(130 if type(error) is StoppedError else 1)  # not if it lost a process
 
 
 def _in_one_line(error: Exception) -> str:

@@ -9,6 +9,7 @@ import logging
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from fnmatch import fnmatch
 from itertools import pairwise
@@ -61,8 +62,18 @@ class Unreadable:
 
     def skip(self, what: str, reason: object) -> None:
         """Note one unreadable frame."""
-        self.count += 1
         log.warning("skipped %s: %s", what, str(reason).splitlines()[0] if str(reason) else reason)
+        self.add(1, what)
+
+    def recall(self, source: Path, count: int) -> None:
+        """Note those of a source that was decoded in an earlier run."""
+        if count:
+            log.warning("%d frames of %s could not be read", count, source)
+            self.add(count, str(source))
+
+    def add(self, count: int, what: str) -> None:
+        """Count them, and refuse the data if they are too many."""
+        self.count += count
         if self.count > self.limit:
             raise DataError(
                 f"more than {self.limit} frames cannot be read, the last is {what}; "
@@ -103,6 +114,8 @@ def open_clips(
         clips += open_clip(source, cache, unreadable or Unreadable(0), max_frames, name=name)
     if on_progress:
         on_progress("", len(sources), len(sources))
+    if not clips:
+        raise DataError(f"nothing in {path} can be read as video or pictures")
     return clips
 
 
@@ -120,9 +133,12 @@ def open_clip(
     """The shots of one video or frame folder; none if nothing in it can be read."""
     pixels = cache / f"{_fingerprint(source, max_frames)}.rgb"
     about = pixels.with_suffix(".json")
-    if not about.exists():
+    decoded = about.exists()
+    if not decoded:
         _decode(source, pixels, about, unreadable, max_frames)
     content = json.loads(about.read_text(encoding="utf-8"))
+    if decoded:
+        unreadable.recall(source, content.get("skipped", 0))
     total, height, width, _ = content["shape"]
     if total == 0:
         return []
@@ -143,6 +159,7 @@ def _decode(
     """Write the frames one after the other, and last of all their shape: without it, no clip."""
     part = pixels.with_suffix(".part")
     shape = (0, 0, 0, 3)
+    skipped_before = unreadable.count
     try:
         pixels.parent.mkdir(parents=True, exist_ok=True)
         with part.open("wb") as file:
@@ -156,14 +173,17 @@ def _decode(
                     break
         cuts = find_cuts(np.memmap(part, np.uint8, "r", shape=shape)) if shape[0] else []
         part.replace(pixels)
-        content = {"source": str(source), "shape": shape, "cuts": cuts}
+        skipped = unreadable.count - skipped_before
+        content = {"source": str(source), "shape": shape, "cuts": cuts, "skipped": skipped}
         about.write_text(json.dumps(content), encoding="utf-8")
     except OSError as error:
-        part.unlink(missing_ok=True)
         raise DataError(
             f"cannot keep the frames of {source} in {pixels.parent} ({error}); "
             "free some space or name another cache_dir"
         ) from error
+    finally:  # also if there were too many unreadable frames, or the user lost patience
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
 
 
 def find_cuts(clip: NDArray[np.uint8]) -> list[int]:

@@ -45,6 +45,8 @@ def warp(
     grid = torch.stack(
         [2 * (columns + u) / max(w - 1, 1) - 1, 2 * (rows + v) / max(h - 1, 1) - 1], dim=-1
     )
+    if padding == "border":  # where PyTorch's backward pass reads outside of memory for NaN
+        grid = grid.nan_to_num()
     out = F.grid_sample(wide, grid, mode=mode, padding_mode=padding, align_corners=True)
     return out.to(x.dtype)
 

@@ -20,7 +20,7 @@ import torch
 from safetensors.torch import save_file
 
 from vsrkit.data.clips import OnProgress
-from vsrkit.errors import VsrkitError
+from vsrkit.errors import StoppedError, VsrkitError
 from vsrkit.models import load_model, save_model, weights_at_hand
 from vsrkit.models.vsrt import VSRTConfig
 from vsrkit.reproduce.ablation_settings import Settings
@@ -28,7 +28,6 @@ from vsrkit.reproduce.variants import Variant, variants_of
 from vsrkit.train.checkpoint import write_json
 from vsrkit.train.config import ConfigError, Source, TrainConfig, from_dict
 from vsrkit.train.loop import train
-from vsrkit.train.processes import StoppedError
 
 log = logging.getLogger("vsrkit")
 

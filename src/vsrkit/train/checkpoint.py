@@ -24,6 +24,8 @@ from torch.optim import Optimizer
 
 from vsrkit.errors import VsrkitError
 
+STATE = "state.safetensors"
+
 
 class CheckpointError(VsrkitError):
     """The state of a run cannot be written, read, or does not belong to this config."""
@@ -84,7 +86,18 @@ def load_state(
         model.load_state_dict(_below("model.", tensors))
         ema.load_state_dict(_below("ema.", tensors))
     except RuntimeError as error:
-        raise CheckpointError(f"{path} belongs to another model: {error}") from error
+        first = str(error).splitlines()[1:2] or [str(error)]  # the line above it names the class
+        raise CheckpointError(
+            f"{path} belongs to another model ({first[0].strip()[:200]}); "
+            "resume with the model that the run began with, or choose another run_dir"
+        ) from error
+    if {name.split(".")[0] for name in tensors} - {"model", "ema"} != {
+        f"optimizer{number}" for number in range(len(optimizers))
+    }:
+        raise CheckpointError(
+            f"{path} belongs to a run with another optimizer; resume with that one, "
+            "or begin a new run from its last.safetensors by warm_start"
+        )
     for number, optimizer in enumerate(optimizers):
         _fill_optimizer(optimizer, _below(f"optimizer{number}.", tensors))
     return Progress(int(about["step"]), float(about["best"]), int(about["best_step"]))

@@ -1,6 +1,7 @@
 """Everything that decides a training run, in frozen dataclasses that refuse unknown keys."""
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from pathlib import Path
@@ -24,6 +25,13 @@ class Source:
     weight: float = 1.0  # how often it is drawn, relative to the other sources
     degradation: str = ""  # how its LR frames are made; empty: as the run says
     max_frames: int = 3000  # taken from each video: the cache holds them uncompressed
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.weight < math.inf or self.max_frames < 1:
+            raise ConfigError(
+                f"{self.path}: weight must be 0 or more and max_frames at least 1, "
+                f"got {self.weight} and {self.max_frames}"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,11 +93,19 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         for name in ("steps", "batch_size", "accumulate", "frames", "crop", "log_every",
-                     "validate_every", "save_every"):  # fmt: skip
+                     "validate_every", "validation_frames", "save_every"):  # fmt: skip
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} must be at least 1, got {getattr(self, name)}")
-        if not 0 <= self.ema_decay < 1:
-            raise ConfigError(f"ema_decay must be in [0, 1), got {self.ema_decay}")
+        for name in ("unreadable_limit", "teacher_weight", "learning_rate", "warmup_steps",
+                     "minimum_learning_rate", "flow_learning_rate_scale", "flow_frozen_steps",
+                     "clip_gradients", "workers", "seed", "validation_crop"):  # fmt: skip
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ConfigError(f"{name} must be 0 or more, got {getattr(self, name)}")
+        for name in ("ema_decay", "validation_share"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ConfigError(f"{name} must be in [0, 1), got {getattr(self, name)}")
+        if not all(0 <= beta < 1 for beta in self.betas):
+            raise ConfigError(f"betas must be in [0, 1), got {list(self.betas)}")
         if self.schedule == "restarts" and len(self.periods) != len(self.restart_weights):
             raise ConfigError(
                 f"each of the {len(self.periods)} periods needs a restart weight, "
@@ -128,7 +144,7 @@ def with_overrides(config: T, overrides: list[str]) -> T:
             raise ConfigError(f"expected key=value, got {override!r}")
         if key not in hints:
             raise ConfigError(f"unknown keys [{key!r}]; known keys are {sorted(hints)}")
-        changes[key] = _convert(key, hints[key], _parse(hints[key], text))
+        changes[key] = _convert(key, hints[key], _parse(key, hints[key], text))
     return replace(config, **changes)  # type: ignore[type-var]
 
 
@@ -137,18 +153,19 @@ def to_dict(config: Any) -> dict[str, Any]:
     return json.loads(json.dumps(asdict(config)))
 
 
-def _parse(hint: Any, text: str) -> Any:
+def _parse(key: str, hint: Any, text: str) -> Any:
     if getattr(hint, "__origin__", None) is tuple:
-        return [_parse(get_args(hint)[0], part) for part in text.split(",") if part]
+        return [_parse(key, get_args(hint)[0], part) for part in text.split(",") if part]
     if hint is bool:
         if text.lower() not in ("true", "false"):
-            raise ConfigError(f"expected true or false, got {text!r}")
+            raise ConfigError(f"{key} must be true or false, got {text!r}")
         return text.lower() == "true"
     if hint in (int, float):
         try:
             return hint(text)
         except ValueError as error:
-            raise ConfigError(f"expected a number, got {text!r}") from error
+            kind = "whole number" if hint is int else "number"
+            raise ConfigError(f"{key} must be a {kind}, got {text!r}") from error
     return text
 
 
@@ -160,6 +177,8 @@ def _convert(key: str, hint: Any, value: Any) -> Any:
             value = [value]
         if not isinstance(value, (list, tuple)):
             raise ConfigError(f"{key} must be a list, got {value!r}")
+        if Ellipsis not in arguments and len(value) != len(arguments):
+            raise ConfigError(f"{key} must be {len(arguments)} numbers, got {list(value)}")
         return tuple(_convert(key, arguments[0], item) for item in value)
     if is_dataclass(hint):
         if isinstance(value, (str, Path)):

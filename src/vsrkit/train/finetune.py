@@ -3,12 +3,12 @@
 import logging
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from vsrkit.data.clips import OnProgress
-from vsrkit.errors import DataError, WeightsError
+from vsrkit.data.clips import Clip, OnProgress
+from vsrkit.errors import DataError, StoppedError, WeightsError
 from vsrkit.models import load_model, save_model
 from vsrkit.precision import PrecisionName, lay_out, resolve_precision
 from vsrkit.train.config import Source, TrainConfig
@@ -66,6 +66,8 @@ def finetune(
     with TemporaryDirectory(prefix=".finetune-", dir=output.parent) as folder:
         old = Path(folder) / "old.safetensors"
         start = load_model(model)
+        if not any(True for _ in start.parameters()):
+            raise WeightsError(f"{model} has no weights that could learn; name another model")
         save_model(old, start)
         config = TrainConfig(
             run_dir=str(Path(folder) / "run"),
@@ -89,13 +91,26 @@ def finetune(
             validate_every=max(1, steps // 3),
             save_every=steps,
         )
-        _, held = open_data(config, on_progress)
+        shares, held = open_data(config, on_progress)
+        clips = [clip for share in shares for clip in share.clips]
+        config = _fitted(config, clips, start.spec.scale)  # type: ignore[arg-type, union-attr]
         chosen = resolve_precision(precision, start, device)
         lay_out(start.to(device), chosen)
         before, _ = score(start, held, chosen, device)
         log.info("held-out shots: %.3f dB before", before)
-        progress = train(config, on_progress=on_progress)
+        try:
+            progress = train(config, on_progress=on_progress)
+        except StoppedError as error:
+            reason = str(error).split(";")[0]
+            raise StoppedError(f"{reason}; nothing was written, the old weights stay") from error
         result = Finetuned(before, progress.best)
         best = Path(config.run_dir) / "best.safetensors"
         shutil.move(best if result.better else old, output)
     return result
+
+
+def _fitted(config: TrainConfig, clips: Sequence[Clip], scale: int) -> TrainConfig:
+    """The config with as many frames and as large a crop as short or small footage has."""
+    frames = min(config.frames, max(len(clip) for clip in clips))
+    sides = [min(clip.shape[1:3]) for clip in clips if len(clip) >= frames]
+    return replace(config, frames=frames, crop=max(1, min(config.crop, max(sides) // scale)))

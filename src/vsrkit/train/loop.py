@@ -16,22 +16,23 @@ from vsrkit.allocator import ALL, keep_freed_memory
 from vsrkit.cache import cache_directory
 from vsrkit.data.clips import OnProgress, Unreadable, hold_out, open_clips
 from vsrkit.data.realistic import degrader_named
-from vsrkit.errors import VsrkitError
+from vsrkit.errors import StoppedError
 from vsrkit.models import MODELS, build_model, load_model, save_model
 from vsrkit.models.spec import Spec, Window
 from vsrkit.precision import Precision, lay_out, resolve_precision
 from vsrkit.train.batches import Batch, Batches, Share, prefetched
-from vsrkit.train.checkpoint import Progress, load_state, save_state, write_json
+from vsrkit.train.checkpoint import STATE, Progress, load_state, save_state, write_json
 from vsrkit.train.clock import Clock
 from vsrkit.train.config import ConfigError, TrainConfig, to_dict
+from vsrkit.train.diverged import check_finite, check_weights
 from vsrkit.train.ema import Ema
 from vsrkit.train.lesson import Lesson, pupil_of, teacher_named
 from vsrkit.train.losses import PixelLoss
 from vsrkit.train.optimizers import make_optimizers, set_learning_rate
 from vsrkit.train.processes import (
+    LostProcessError,
     Processes,
     Stop,
-    StoppedError,
     joined_processes,
     own_device,
     stop_by_signal,
@@ -45,28 +46,26 @@ from vsrkit.train.validate import Held, held_pieces, score
 log = logging.getLogger("vsrkit")
 
 
-class DivergedError(VsrkitError):
-    """The loss is no number any more."""
-
-
 def train(
     config: TrainConfig, *, resume: bool = False, on_progress: OnProgress | None = None
 ) -> Progress:
     """Train a model as `config` says; its files go to `config.run_dir` (see `checkpoint`)."""
-    with joined_processes(config.device) as processes, stop_by_signal() as stop:
+    with joined_processes(config.device) as processes:
         with processes.first_goes_first():
             shares, held = open_data(config, on_progress)
         run = start_run(config, processes, resume=resume)
         if processes.is_first:
             clips = f"{sum(len(share.clips) for share in shares)} clips, {len(held)} held out"
             log.info("%s in %s, %s", config.model, run.precision, clips)
+        batches = batches_of(run.config, shares, processes)
         try:
-            return run_steps(run, batches_of(run.config, shares, processes), held, stop)
+            with stop_by_signal() as stop:  # until here there is nothing to finish or to save
+                return run_steps(run, batches, held, stop)
         except RuntimeError as error:
             if processes.count == 1:
                 raise
             save_run(run)  # the step that failed had not begun to change the weights
-            raise StoppedError(
+            raise LostProcessError(
                 f"another process was lost at step {run.progress.step} ({_first_line(error)}); "
                 "the state is saved: go on with --resume"
             ) from error
@@ -96,7 +95,7 @@ class Run:
 def start_run(config: TrainConfig, processes: Processes, *, resume: bool) -> Run:
     """Build everything, and put it back as it was if the run is to be resumed."""
     run_dir, device = Path(config.run_dir), own_device(config.device)
-    state = run_dir / "state.safetensors"
+    state = run_dir / STATE
     if state.exists() and not resume:
         raise ConfigError(f"{run_dir} holds a run already; use --resume or another run_dir")
     keep_freed_memory(ALL)  # the next step needs as much again
@@ -157,6 +156,7 @@ def run_steps(run: Run, batches: Batches, held: Sequence[Held], stop: Stop) -> P
             clock.start("rest")
         if done % config.save_every == 0 or last:
             check_finite(losses, done, run.directory)
+            check_weights(run.model, done, run.directory)
             save_run(run)
         if stop.reason:
             raise StoppedError(f"stopped by {stop.reason} after step {done}; go on with --resume")
@@ -205,7 +205,7 @@ def validate(run: Run, pieces: Sequence[Held]) -> None:
 def save_run(run: Run) -> None:
     """Write the state and the model, if this is the process that writes."""
     if run.processes.is_first:
-        state = run.directory / "state.safetensors"
+        state = run.directory / STATE
         save_state(state, run.model, run.ema.model, run.optimizers, run.progress)
         save_model(run.directory / "last.safetensors", run.ema.model, step=run.progress.step)
 
@@ -285,19 +285,6 @@ def fitted(config: TrainConfig, spec: Spec) -> TrainConfig:
     if (frames, crop) != (config.frames, config.crop):
         log.info("the model takes %d frames of %dx%d; the recipe is fitted", frames, crop, crop)
     return replace(config, frames=frames, crop=crop)
-
-
-def check_finite(losses: Sequence[Tensor], step: int, run_dir: Path) -> float:
-    """The mean loss, if it is a number. Looks at the device, which is slow: not at every step."""
-    if not losses:
-        return 0.0
-    mean = float(torch.stack(list(losses)).mean())
-    if mean - mean != 0:
-        raise DivergedError(
-            f"the loss became {mean} before step {step}; the last good state is in {run_dir}: "
-            "go on from it with --resume and a lower learning_rate, or with clip_gradients"
-        )
-    return mean
 
 
 def summary(progress: Progress, run_dir: Path) -> str:

@@ -15,13 +15,13 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from vsrkit.errors import VsrkitError
+from vsrkit.errors import StoppedError, VsrkitError
 
 PATIENCE = timedelta(hours=2)  # for another process to decode or to validate
 
 
-class StoppedError(VsrkitError):
-    """The run was told to stop, or lost one of its processes."""
+class LostProcessError(StoppedError):
+    """The run lost one of its processes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,12 @@ def joined_processes(device: str) -> Iterator[Processes]:
 
 
 def own_device(device: str) -> str:
-    """`cuda` becomes the graphics card that belongs to this process."""
+    """`cuda` becomes the graphics card that belongs to this process; must be there."""
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise VsrkitError(f"device {device!r} cannot be used here: {reason}") from error
     if device == "cuda" and "LOCAL_RANK" in os.environ:
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
         return f"cuda:{os.environ['LOCAL_RANK']}"

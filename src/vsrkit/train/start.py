@@ -1,7 +1,8 @@
 """Starting weights from any checkpoint, with a report of what was taken, and their layout."""
 
 import logging
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,12 +10,15 @@ import torch
 from torch import Tensor, nn
 
 from vsrkit.errors import WeightsError
-from vsrkit.models import MODELS, weights_at_hand
-from vsrkit.models.flow import flow_networks
+from vsrkit.models import ARCHITECTURES, MODELS, Architecture, weights_at_hand
+from vsrkit.models.flow import SPyNet, flow_networks, spynet_public_name, spynet_translate
 from vsrkit.models.weights import read_checkpoint
 from vsrkit.precision import Precision, lay_out
 
 log = logging.getLogger("vsrkit")
+
+# What precedes the names of a SPyNet's own tensors in a file of a whole model.
+_BEFORE_SPYNET = r"^(.+?\.)??(?=(basic_module|levels)\.\d+\.)|^(spynet\.|flow\.)+(?=(mean|std)$)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +48,7 @@ def warm_start(model: nn.Module, source: str) -> Taken:
     path = weights_at_hand(file) if file in MODELS else Path(file)
     if path is None:
         raise WeightsError(f"warm start {source!r}: no weights of {file} are at hand; name a file")
-    tensors = read_checkpoint(path).tensors
+    tensors = _named_as_ours(target, read_checkpoint(path).tensors)
     # A file of a whole model has the part's tensors under its name, one of a part alone has not.
     inside = {n.removeprefix(f"{part}."): t for n, t in tensors.items() if n.startswith(f"{part}.")}
     taken = take(target, inside or tensors)
@@ -54,6 +58,32 @@ def warm_start(model: nn.Module, source: str) -> Taken:
     if not taken.filled:
         raise WeightsError(f"{file} has no tensor that fits; it belongs to another model")
     return taken
+
+
+def _named_as_ours(target: nn.Module, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    """A public file's tensors under our names, if it is in one of the styles that we know.
+
+    A flow network is found inside of any file: those of whole models call it by many names.
+    """
+    wanted = target.state_dict()
+    public: Callable[[str], str]
+    if isinstance(target, SPyNet):
+        found = {
+            re.sub(_BEFORE_SPYNET, "", name, count=1): value for name, value in tensors.items()
+        }
+        translated, public = spynet_translate(found), spynet_public_name
+    elif architecture := _architecture_of(target):
+        translated, public = architecture.translate(tensors), architecture.public_name
+    else:
+        return tensors
+    ours = {public(name): name for name in wanted}
+    renamed = {ours.get(name, name): value for name, value in translated.items()}
+    return max(tensors, renamed, key=lambda each: len(each.keys() & wanted.keys()))
+
+
+def _architecture_of(model: nn.Module) -> Architecture | None:
+    config = getattr(model, "config", None)
+    return next((a for a in ARCHITECTURES.values() if a.config is type(config)), None)
 
 
 def lay_out_to_train(model: nn.Module, precision: Precision) -> None:
