@@ -58,14 +58,45 @@ def test_a_toml_recipe(tmp_path):
         ('run_dir = "r"\nsteps = 0', "steps must be at least 1"),
         ("steps = 1", "run_dir"),
         ("steps = ", "Invalid value"),
+        ('run_dir = "r"\ndata = ["a", 3]', "must name paths or tables, got 3"),
+        ('run_dir = "r"\nkind = "modle"', 'kind must be "model" or "flow"'),
+        ("# Gr\u00fc\u00dfe", "can't decode"),
     ],
 )
 def test_mistakes_in_toml_are_named_with_the_file(tmp_path, text, message):
     path = tmp_path / "mine.toml"
-    path.write_text(text)
+    path.write_text(text, encoding="latin-1")
     with pytest.raises(ConfigError, match=message) as error:
         load_recipe(str(path))
     assert "mine.toml" in str(error.value)
+
+
+MAKES = "from vsrkit.train.config import TrainConfig\ndef config():\n    return TrainConfig({})\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("def config(:", "SyntaxError"),
+        ("import nothing_of_this_name", "ModuleNotFoundError"),
+        (MAKES.format("run_dir='r', stepz=1"), "stepz"),
+        (MAKES.format("run_dir='r', steps='many'"), "TypeError"),
+        (MAKES.format("run_dir='r', model=3"), "model must be a str"),
+        (MAKES.format("run_dir='r', steps=0"), "steps must be at least 1"),
+    ],
+)
+def test_mistakes_in_python_are_named_with_the_file(tmp_path, text, message):
+    path = tmp_path / "mine.py"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=message) as error:
+        load_recipe(str(path))
+    assert "mine.py" in str(error.value)
+
+
+def test_a_python_recipe_may_name_a_folder_as_toml_does(tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(MAKES.format("run_dir='r', data='my-videos'"))
+    assert load_recipe(str(path)).data == (Source(path="my-videos"),)
 
 
 def test_overrides():

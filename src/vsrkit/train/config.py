@@ -183,6 +183,8 @@ def _convert(key: str, hint: Any, value: Any) -> Any:
     if is_dataclass(hint):
         if isinstance(value, (str, Path)):
             return hint(path=str(value))  # type: ignore[operator, call-arg]
+        if not isinstance(value, (Mapping, hint)):  # type: ignore[arg-type]
+            raise ConfigError(f"{key} must name paths or tables, got {value!r}")
         return value if isinstance(value, hint) else from_dict(hint, value)  # type: ignore[arg-type]
     if origin is Literal:
         if value not in arguments:

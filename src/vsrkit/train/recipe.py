@@ -2,10 +2,12 @@
 
 import importlib.util
 import tomllib
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from vsrkit.data.clips import OnProgress
+from vsrkit.errors import VsrkitError
 from vsrkit.train.config import ConfigError, TrainConfig, from_dict, with_overrides
 from vsrkit.train.flow import FlowConfig, train_flow
 from vsrkit.train.loop import train
@@ -45,9 +47,11 @@ def load_recipe(recipe: str) -> TrainConfig | FlowConfig:
 def _from_toml(path: Path) -> TrainConfig | FlowConfig:
     try:
         values: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:  # no TOML, or no text at all
         raise ConfigError(f"{path}: {error}") from error
     kind = values.pop("kind", "model")
+    if kind not in ("model", "flow"):
+        raise ConfigError(f'{path}: kind must be "model" or "flow", got {kind!r}')
     try:
         if kind == "flow":
             return from_dict(FlowConfig, values)
@@ -61,8 +65,18 @@ def _from_python(path: Path, function: str) -> TrainConfig | FlowConfig:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    config = getattr(module, function)() if hasattr(module, function) else None
+    try:
+        spec.loader.exec_module(module)
+        config = getattr(module, function)() if hasattr(module, function) else None
+    except VsrkitError as error:
+        raise ConfigError(f"{path}: {error}") from error
+    except Exception as error:  # a recipe is a program, and its mistakes are its author's
+        raise ConfigError(f"{path}: {type(error).__name__}: {error}") from error
     if not isinstance(config, (TrainConfig, FlowConfig)):
         raise ConfigError(f"{path} needs a function {function}() that returns a TrainConfig")
-    return config
+    # Python does not look at types: `data="my-videos"` is to mean what it means in TOML.
+    values = {f.name: getattr(config, f.name) for f in fields(config)}
+    try:
+        return from_dict(type(config), values)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from error
