@@ -142,6 +142,28 @@ def test_nothing_to_resume(config):
         train(config(), resume=True)
 
 
+def test_a_killed_run_reports_each_step_once(config):
+    c = config(steps=4, save_every=2)
+    train(c)
+    log = Path(c.run_dir) / "log.jsonl"
+    with log.open("a") as file:  # what came after the last state, and a line that was cut
+        file.write('{"step": 5, "loss": 1.0}\n{"step": 6, "lo')
+    train(replace(c, steps=6), resume=True)
+    steps = [json.loads(line) for line in log.read_text().splitlines()]
+    assert [each["step"] for each in steps if "loss" in each] == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_stopped_run_closes_its_reports(config, monkeypatch):
+    closed = []
+    monkeypatch.setattr(loop.Report, "close", lambda self: closed.append(0))
+    monkeypatch.setattr(
+        loop, "compute_gradients", lambda *_: os.kill(os.getpid(), 2) or torch.ones(())
+    )
+    with pytest.raises(StoppedError):
+        train(config())
+    assert closed
+
+
 def test_resuming_as_something_else_is_refused_in_one_line(config, tmp_path):
     c = config(steps=2)
     train(c)

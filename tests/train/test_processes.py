@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import signal
 import socket
 from dataclasses import replace
 from pathlib import Path
@@ -42,7 +43,13 @@ def work(rank, port, config, folder):
             os._exit(9)
         return compute(run, parts)
 
-    loop.compute_gradients = lost
+    save = loop.save_run
+
+    def told_to_end(run):
+        os.kill(os.getpid(), signal.SIGTERM)  # as torchrun does when it misses one of them
+        save(run)
+
+    loop.compute_gradients, loop.save_run = lost, told_to_end
     try:
         loop.train(replace(config, run_dir=str(folder / "lost"), save_every=100))
     except LostProcessError as error:

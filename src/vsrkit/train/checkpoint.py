@@ -91,9 +91,8 @@ def load_state(
             f"{path} belongs to another model ({first[0].strip()[:200]}); "
             "resume with the model that the run began with, or choose another run_dir"
         ) from error
-    if {name.split(".")[0] for name in tensors} - {"model", "ema"} != {
-        f"optimizer{number}" for number in range(len(optimizers))
-    }:
+    found = {name.split(".")[0] for name in tensors} - {"model", "ema"}
+    if found and found != {f"optimizer{number}" for number in range(len(optimizers))}:
         raise CheckpointError(
             f"{path} belongs to a run with another optimizer; resume with that one, "
             "or begin a new run from its last.safetensors by warm_start"

@@ -91,7 +91,7 @@ def train_flow(
     if resume:
         progress = load_state(run_dir / "state.safetensors", model, ema.model, optimizers)
     write_json(run_dir / "config.json", to_dict(config))
-    report = Report(run_dir)
+    report = Report(run_dir, after=progress.step)
     about = {"part": "light-flow", "channels": config.channels, "levels": config.levels}
 
     todo = range(progress.step, config.steps)

@@ -58,17 +58,19 @@ def train(
             clips = f"{sum(len(share.clips) for share in shares)} clips, {len(held)} held out"
             log.info("%s in %s, %s", config.model, run.precision, clips)
         batches = batches_of(run.config, shares, processes)
-        try:
-            with stop_by_signal() as stop:  # until here there is nothing to finish or to save
+        with stop_by_signal() as stop:  # until here there is nothing to finish or to save
+            try:
                 return run_steps(run, batches, held, stop)
-        except RuntimeError as error:
-            if processes.count == 1:
-                raise
-            save_run(run)  # the step that failed had not begun to change the weights
-            raise LostProcessError(
-                f"another process was lost at step {run.progress.step} ({_first_line(error)}); "
-                "the state is saved: go on with --resume"
-            ) from error
+            except RuntimeError as error:
+                if processes.count == 1:
+                    raise
+                save_run(run)  # the step that failed had not begun to change the weights
+                raise LostProcessError(
+                    f"another process was lost at step {run.progress.step} "
+                    f"({_first_line(error)}); the state is saved: go on with --resume"
+                ) from error
+            finally:
+                run.report.close()
 
 
 @dataclass(slots=True)
@@ -116,7 +118,8 @@ def start_run(config: TrainConfig, processes: Processes, *, resume: bool) -> Run
         recompute_activations(model)
     if processes.is_first:
         write_json(run_dir / "config.json", to_dict(config))
-    report = Report(run_dir if processes.is_first else None, tensorboard=config.tensorboard)
+    where = run_dir if processes.is_first else None
+    report = Report(where, tensorboard=config.tensorboard, after=progress.step)
     shared = processes.shared(with_loss(model, config, precision, device))
     return Run(
         config, processes, device, precision, model, shared, ema, optimizers, progress, report
@@ -161,7 +164,6 @@ def run_steps(run: Run, batches: Batches, held: Sequence[Held], stop: Stop) -> P
         if stop.reason:
             raise StoppedError(f"stopped by {stop.reason} after step {done}; go on with --resume")
         clock.start("data")
-    report.close()
     if run.processes.is_first:
         log.info("%s", summary(progress, run.directory))
     return progress

@@ -2,6 +2,7 @@
 
 import json
 import logging
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,19 @@ log = logging.getLogger("vsrkit")
 
 
 class Report:
-    """Reports of one run. `Report(None)` is silent: what the other processes have."""
+    """Reports of one run. `Report(None)` is silent: what the other processes have.
 
-    def __init__(self, run_dir: Path | None, *, tensorboard: bool = False) -> None:
+    `after`: the step from which the run goes on; what was reported of later ones, before it was
+    killed, comes again.
+    """
+
+    def __init__(self, run_dir: Path | None, *, tensorboard: bool = False, after: int = 0) -> None:
         self._lines = None if run_dir is None else run_dir / "log.jsonl"
         self._board: Any = None
+        if self._lines is not None and self._lines.exists():
+            _forget_later(self._lines, after)
         if run_dir is not None and tensorboard:
-            self._board = _summary_writer(run_dir)
+            self._board = _summary_writer(run_dir, after)
 
     def scalars(self, step: int, **values: float) -> None:
         """Numbers at a step."""
@@ -49,11 +56,26 @@ class Report:
             self._board.close()
 
 
-def _summary_writer(run_dir: Path) -> Any:
+def _forget_later(lines: Path, step: int) -> None:
+    """Leave out reports of steps after `step`, and a line that was cut short."""
+    kept = []
+    for line in lines.read_text(encoding="utf-8").splitlines():
+        with suppress(ValueError, KeyError):
+            if json.loads(line)["step"] <= step:
+                kept.append(line + "\n")
+    part = lines.with_name(lines.name + ".part")
+    try:
+        part.write_text("".join(kept), encoding="utf-8")
+        part.replace(lines)
+    except OSError as error:
+        raise VsrkitError(f"cannot write {lines} ({error}); free some space") from error
+
+
+def _summary_writer(run_dir: Path, after: int) -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415 - an extra
     except ImportError as error:
         raise VsrkitError(
             'tensorboard is not installed; pip install "vsrkit[train]" or set tensorboard=false'
         ) from error
-    return SummaryWriter(run_dir)
+    return SummaryWriter(run_dir, purge_step=after + 1 if after else None)
