@@ -95,6 +95,20 @@ def test_unreadable_frames_count_in_later_runs_too(tmp_path, caplog):
     assert "1 frames of" in caplog.text
 
 
+def test_a_video_without_frames_is_named(tmp_path, caplog, monkeypatch):
+    (tmp_path / "a.mkv").touch()
+    monkeypatch.setattr(clips_module, "read_pictures", lambda source, unreadable: iter(()))
+    with pytest.raises(DataError, match="nothing in"):
+        open_clips(tmp_path, tmp_path / "cache", unreadable=Unreadable(1))
+    assert "a.mkv: there is no frame in it" in caplog.text
+
+
+@pytest.mark.parametrize("suffix", [".wmv", ".mts", ".3gp", ".MOV"])
+def test_videos_of_all_common_kinds_are_found(tmp_path, suffix):
+    (tmp_path / f"a{suffix}").touch()
+    assert find_clips(tmp_path) == [tmp_path / f"a{suffix}"]
+
+
 def test_a_folder_without_anything_readable_is_named(tmp_path):
     (tmp_path / "a.mp4").write_bytes(b"no video")
     with pytest.raises(DataError, match="can be read as video or pictures"):

@@ -88,6 +88,12 @@ def test_too_short_clips_are_never_drawn(make, tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")  # Python 3.12 on
+def test_sources_without_any_weight_are_refused(make, tmp_path):
+    share = Share(clips=[clip(tmp_path, "a", 0)], weight=0.0, degradation=Fixed())
+    with pytest.raises(DataError, match="every source has weight 0"):
+        make(shares=[share])
+
+
 @pytest.mark.parametrize("workers", [0, 1])
 def test_prefetching_keeps_the_order(make, workers):
     batches = make(batch_size=1)

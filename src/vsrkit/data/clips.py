@@ -21,13 +21,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from vsrkit.data.frames import VIDEO_SUFFIXES
 from vsrkit.errors import DataError
 from vsrkit.shots import mark_cuts
 from vsrkit.video.images import is_image, read_image
 
 log = logging.getLogger("vsrkit")
-
-VIDEOS = {".mp4", ".mkv", ".mov", ".avi", ".webm", ".mpg", ".mpeg", ".m4v", ".ts", ".y4m"}
 
 FORMAT = 2  # of the cache: 8-bit RGB frames, cuts by `shots`
 
@@ -88,7 +87,7 @@ def find_clips(path: Path) -> list[Path]:
     if not path.is_dir():
         raise DataError(f"{path} does not exist; give a video, or a folder of videos or of frames")
     files = [p for p in path.rglob("*") if p.is_file()]
-    found = [p for p in files if p.suffix.lower() in VIDEOS]
+    found = [p for p in files if p.suffix.lower() in VIDEO_SUFFIXES]
     # Pictures beside videos are covers and the like, not frames.
     found += {p.parent for p in files if is_image(p)} - {p.parent for p in found}
     if not found:
@@ -173,6 +172,8 @@ def _decode(
                     break
         cuts = find_cuts(np.memmap(part, np.uint8, "r", shape=shape)) if shape[0] else []
         part.replace(pixels)
+        if shape[0] == 0 and unreadable.count == skipped_before:
+            unreadable.skip(str(source), "there is no frame in it")
         skipped = unreadable.count - skipped_before
         content = {"source": str(source), "shape": shape, "cuts": cuts, "skipped": skipped}
         about.write_text(json.dumps(content), encoding="utf-8")

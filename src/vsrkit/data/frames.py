@@ -13,7 +13,10 @@ from vsrkit.errors import DataError, VideoError
 from vsrkit.video.images import is_image, natural_order, read_image, read_image_size
 from vsrkit.video.read import open_source
 
-VIDEO_SUFFIXES = frozenset({".mp4", ".mkv", ".mov", ".avi", ".webm", ".m4v", ".y4m", ".mpg", ".ts"})
+VIDEO_SUFFIXES = frozenset(
+    {".mp4", ".mkv", ".mov", ".avi", ".webm", ".m4v", ".y4m", ".mpg", ".mpeg", ".ts", ".mts",
+     ".m2ts", ".wmv", ".flv", ".3gp", ".ogv", ".vob"}
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,7 +49,9 @@ class Batches:
     processes: int = 1
 
     def __post_init__(self) -> None:
-        if not any(self._windows(share).sum() for share in self.shares):
+        if not any(share.weight for share in self.shares):
+            raise DataError("every source has weight 0; give one of them more")
+        if not any(share.weight * self._windows(share).sum() for share in self.shares):
             raise DataError(
                 f"no clip has {self.frames} frames and room for a crop of {self.crop} LR pixels; "
                 "give longer or larger ones, or lower `frames` or `crop`"
