@@ -226,6 +226,8 @@ def test_a_full_disk_keeps_the_last_good_state(config, monkeypatch):
     monkeypatch.setattr(checkpoint, "save_file", full)
     with pytest.raises(CheckpointError, match=r"No space left.*go on with --resume"):
         train(c)
+    with pytest.raises(CheckpointError, match=r"no state was saved before it"):
+        train(replace(c, run_dir=c.run_dir + "2"))
     assert not list(Path(c.run_dir).glob("*.part"))
     monkeypatch.undo()
     assert train(c, resume=True).step == 6

@@ -64,10 +64,11 @@ def save_state(
         part.replace(path)
     except (OSError, SafetensorError) as error:
         part.unlink(missing_ok=True)
-        raise CheckpointError(
-            f"cannot write {path} ({error}); the state saved before it is still whole: "
-            "free some space and go on with --resume"
-        ) from error
+        if path.exists():
+            then = "the state saved before it is still whole: free some space, go on with --resume"
+        else:
+            then = "no state was saved before it: free some space and start again"
+        raise CheckpointError(f"cannot write {path} ({error}); {then}") from error
 
 
 def load_state(
