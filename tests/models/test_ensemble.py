@@ -14,9 +14,12 @@ from vsrkit.models.edvr import EDVR, EDVRConfig
 from vsrkit.models.ensemble import Ensemble, views
 from vsrkit.models.rrn import RRN, RRNConfig
 from vsrkit.models.spec import Carried, Segments, Spec, Window
-from vsrkit.upscale import upscale_frames
+from vsrkit.precision import Precision
+from vsrkit.upscale import Engine, upscale_frames
 
 BOTH_WAYS = Spec(scale=4, context=Segments(4, 2))
+
+FLOAT32 = Precision("float32", channels_last=False)
 
 
 def test_views_undo_themselves():
@@ -80,7 +83,7 @@ def test_a_carried_state_has_one_for_each_view():
     net = Ensemble(RRN(RRNConfig(channels=4, blocks=1))).eval()
     shot = torch.rand(3, 3, 6, 8)
     with torch.no_grad():
-        streamed = torch.stack(list(upscale_frames(shot, net)))
+        streamed = torch.stack(list(upscale_frames(shot, Engine(net, FLOAT32))))
         whole = net(shot[None])[0].clamp(0, 1)
     torch.testing.assert_close(streamed, whole, rtol=0, atol=1e-5)
 

@@ -27,7 +27,8 @@ def test_the_pipeline_lets_it_see_the_second_frame_first():
     shot = case["input"][0]
     with torch.no_grad():
         wanted = model(case["input"])[0].clamp(0, 1)
-        found = list(upscale_frames([*shot, *shot, shot[0]], model, cuts=[4, 8]))
+        engine = Engine(model, FLOAT32)
+        found = list(upscale_frames([*shot, *shot, shot[0]], engine, cuts=[4, 8]))
         alone = model(shot[None, :1])[0].clamp(0, 1)
     torch.testing.assert_close(torch.stack(found[:4]), wanted, rtol=0, atol=1e-5)
     assert torch.equal(torch.stack(found[4:8]), torch.stack(found[:4]))
