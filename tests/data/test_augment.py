@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 import torch
+from tests.scenes import scene
 from tests.train.conftest import moving_picture
 
 from vsrkit.data.augment import Placement, cut, place, to_clip, turn
-from vsrkit.data.degrade import BD, BI, degrade
+from vsrkit.data.degrade import BD, BI, CRF, degrade
 from vsrkit.data.realistic import Fixed
 from vsrkit.errors import DataError
 
@@ -60,3 +61,18 @@ def test_too_small_a_clip_is_named():
     rng = np.random.default_rng(0)
     with pytest.raises(DataError, match="4 frames of 100x100 is too small"):
         place(rng, (4, 100, 100), frames=5, crop=16, scale=4, flips=True, reversal=True)
+
+
+def test_a_crop_is_encoded_as_part_of_its_clip():
+    wide = scene(5, 160, 160, 48)
+    hr = torch.stack([wide[:, :, 3 * n : 3 * n + 160] for n in range(14)])
+    pixels = (hr * 255).round().byte().permute(0, 2, 3, 1).numpy()
+    how, rng = Fixed(CRF(30)), np.random.default_rng(0)
+    where = Placement(start=9, row=12, column=12)
+    lr, cut_hr = cut(pixels, where, how, rng, frames=4, crop=16)
+    assert lr.shape == (4, 3, 16, 16)
+    assert torch.equal(cut_hr, to_clip(pixels)[9:13, :, 48:112, 48:112])
+    whole = how(to_clip(pixels), rng)[9:13, :, 12:28, 12:28]
+    alone = how(cut_hr, rng)
+    # The whole clip has one frame more at the end, so that the encoder may choose otherwise.
+    assert (lr - whole).square().mean() < 0.2 * (alone - whole).square().mean()

@@ -10,8 +10,6 @@ from torch import Tensor
 from vsrkit.data.realistic import Degrader
 from vsrkit.errors import DataError
 
-MARGIN = 4  # LR pixels around a crop that degrading it needs: BI reaches 2, BD 2, an encoder more
-
 
 @dataclass(frozen=True, slots=True)
 class Placement:
@@ -61,19 +59,19 @@ def cut(
 ) -> tuple[Tensor, Tensor]:
     """The (lr, hr) pair of a crop: (T, H, W, 3) uint8 -> (T, 3, h, w), (T, 3, sh, sw) in [0, 1].
 
-    Degrades the crop with a margin, which the frame's borders may cut short: so the LR crop is
-    what one would cut out of the degraded frame, but for encoders, whose choices reach anywhere.
+    Degrades the crop with what lies around it, which the borders of frame and clip may cut short:
+    so the LR crop is what one would cut out of the degraded clip, for encoders nearly so.
     """
-    s = how.scale
+    s, reach = how.scale, how.reach
     h, w = pixels.shape[1] // s, pixels.shape[2] // s
-    top, left = max(0, where.row - MARGIN), max(0, where.column - MARGIN)
-    bottom, right = min(h, where.row + crop + MARGIN), min(w, where.column + crop + MARGIN)
-    time = slice(where.start, where.start + frames)
-    around = to_clip(pixels[time, top * s : bottom * s, left * s : right * s])
-    lr = how(around, rng)
-    y, x = where.row - top, where.column - left
-    lr = lr[..., y : y + crop, x : x + crop]
-    hr = around[..., y * s : (y + crop) * s, x * s : (x + crop) * s]
+    first, last = max(0, where.start - reach.before), where.start + frames + reach.after
+    top, left = max(0, where.row - reach.pixels), max(0, where.column - reach.pixels)
+    bottom = min(h, where.row + crop + reach.pixels)
+    right = min(w, where.column + crop + reach.pixels)
+    around = to_clip(pixels[first:last, top * s : bottom * s, left * s : right * s])
+    t, y, x = where.start - first, where.row - top, where.column - left
+    lr = how(around, rng)[t : t + frames, :, y : y + crop, x : x + crop]
+    hr = around[t : t + frames, :, y * s : (y + crop) * s, x * s : (x + crop) * s]
     return turn(lr, where), turn(hr, where)
 
 

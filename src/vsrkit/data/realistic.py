@@ -19,11 +19,29 @@ from vsrkit.errors import DataError
 BICUBIC = BI(4)
 
 
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """How far around a crop one must look to degrade it as if it were in its frame and clip."""
+
+    pixels: int  # LR, on every side
+    before: int = 0  # frames
+    after: int = 0
+
+
+NEAR = Reach(4)  # BI reaches 2 pixels, BD 2
+# A few frames and pixels by themselves are encoded otherwise than amid others (measured: a decibel
+# worse), and a video's first frame is not like those that follow.
+ENCODED = Reach(24, before=10, after=3)
+
+
 class Degrader(Protocol):
     """(T, 3, H, W) in [0, 1] -> (T, 3, H / s, W / s)."""
 
     @property
     def scale(self) -> int: ...
+
+    @property
+    def reach(self) -> Reach: ...
 
     def __call__(self, hr: Tensor, rng: np.random.Generator) -> Tensor: ...
 
@@ -39,6 +57,11 @@ class Fixed:
         """HR pixels per LR pixel."""
         return self.how.scale
 
+    @property
+    def reach(self) -> Reach:
+        """What the result depends on."""
+        return ENCODED if isinstance(self.how, CRF) else NEAR
+
     def __call__(self, hr: Tensor, rng: np.random.Generator) -> Tensor:
         return degrade(hr, self.how)
 
@@ -50,6 +73,7 @@ class Compressed:
     best: int
     worst: int
     scale: int = 4
+    reach: Reach = ENCODED
 
     def __post_init__(self) -> None:
         if not 0 <= self.best <= self.worst <= 51:
@@ -68,6 +92,7 @@ class Realistic:
     loudest_noise: float = 0.03  # standard deviation, of the range [0, 1]
     best: int = 15
     worst: int = 32  # x264 CRF
+    reach: Reach = ENCODED
 
     def __call__(self, hr: Tensor, rng: np.random.Generator) -> Tensor:
         h, w = (side // self.scale for side in hr.shape[-2:])
@@ -91,6 +116,11 @@ class OneOf:
     def scale(self) -> int:
         """HR pixels per LR pixel."""
         return self.kinds[0].scale
+
+    @property
+    def reach(self) -> Reach:
+        """The furthest of all: which one it will be is not known before."""
+        return max((kind.reach for kind in self.kinds), key=lambda reach: reach.pixels)
 
     def __call__(self, hr: Tensor, rng: np.random.Generator) -> Tensor:
         return self.kinds[rng.integers(len(self.kinds))](hr, rng)
