@@ -35,7 +35,8 @@ def test_progress_for_programs(tmp_path):
     out = run("-i", source, "-o", tmp_path / "out.mkv", "-m", "bicubic", "--json-progress")
     lines = [json.loads(line) for line in out.stdout.splitlines()]
     assert {line["stage"] for line in lines} == {"scan", "upscale", "write"}
-    last = [line for line in lines if line["stage"] == "upscale"][-1]
+    first, *_, last = (line for line in lines if line["stage"] == "upscale")
+    assert (first["done"], first["fps"]) == (0, None)
     assert (last["done"], last["total"], last["shot"], last["shots"]) == (6, 6, 1, 1)
 
 
@@ -165,7 +166,8 @@ def test_ctrl_c_exits_130_and_goes_on(tmp_path, stage):
     ]
     child = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     for line in child.stdout:
-        if json.loads(line)["stage"] == stage:
+        told = json.loads(line)
+        if told["stage"] == stage and told["done"]:
             child.send_signal(2)
             break
     _, said = child.communicate()

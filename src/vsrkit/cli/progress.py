@@ -4,10 +4,11 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as Bar
 
 from vsrkit.job.run import Progress
@@ -26,7 +27,6 @@ def told(as_json: bool, *, pipe: bool) -> Iterator[Callable[[Progress], None]]:
     with Bar(
         *columns,
         TextColumn("{task.fields[speed]}"),
-        TimeRemainingColumn(),
         console=console,
         transient=True,
         disable=not console.is_terminal,
@@ -39,25 +39,29 @@ def told(as_json: bool, *, pipe: bool) -> Iterator[Callable[[Progress], None]]:
             if progress.shots:
                 what += f", shot {progress.shot} of {progress.shots}"
             speed = pace.frames_per_second(progress)
+            left = seconds_left(progress, speed)
+            words = f"{speed:.2f} fps" if speed else ""
+            if left is not None:
+                words += f", {timedelta(seconds=round(left))} left"
             bar.update(
                 task,
                 description=what,
                 completed=progress.done,
                 total=progress.total,
-                speed=f"{speed:.2f} fps" if speed else "",
+                speed=words,
             )
 
         yield show
 
 
 class Pace:
-    """How fast a stage goes, from its first frame in this run."""
+    """How fast a stage goes, from what was told of it first in this run."""
 
     def __init__(self) -> None:
         self._stage, self._done, self._begin = "", 0, 0.0
 
     def frames_per_second(self, progress: Progress) -> float | None:
-        """Of the stage so far; None at its first frame."""
+        """Of the stage so far; None when it begins."""
         now = time.monotonic()
         if progress.stage != self._stage:
             self._stage, self._done, self._begin = progress.stage, progress.done, now
@@ -65,14 +69,19 @@ class Pace:
         return (progress.done - self._done) / max(now - self._begin, 1e-6)
 
 
+def seconds_left(progress: Progress, frames_per_second: float | None) -> float | None:
+    """Until the stage is done, at this speed."""
+    if not frames_per_second or not progress.total:
+        return None
+    return (progress.total - progress.done) / frames_per_second
+
+
 def _json_lines(pipe: bool) -> Callable[[Progress], None]:
     pace = Pace()
 
     def show(progress: Progress) -> None:
         speed = pace.frames_per_second(progress)
-        left = None
-        if speed and progress.total:
-            left = round((progress.total - progress.done) / speed, 1)
+        left = seconds_left(progress, speed)
         line = {
             "stage": progress.stage,
             "done": progress.done,
@@ -80,7 +89,7 @@ def _json_lines(pipe: bool) -> Callable[[Progress], None]:
             "shot": progress.shot,
             "shots": progress.shots,
             "fps": round(speed, 3) if speed else None,
-            "eta_s": left,
+            "eta_s": None if left is None else round(left, 1),
         }
         typer.echo(json.dumps(line), err=pipe)
 

@@ -227,21 +227,25 @@ def _make_missing(
     missing = [part for part in parts if not recipe.folder.part(part.number).exists()]
     total = len(manifest.index.times)
     resumed = done = total - sum(part.stop - part.start for part in missing)
-    shot_of = _shot_numbers(manifest.index)
+    shot_of, shots = _shot_numbers(manifest.index), len(manifest.index.shots)
+
+    def show(frame: int) -> None:
+        shot = shot_of(frame)
+        on_progress(Progress(stage="upscale", done=done, total=total, shot=shot, shots=shots))
 
     def tell(what: str, value: int) -> None:
         nonlocal done
         if what == "frame":
             done += 1
-            shot = shot_of(value)
-            shots = len(manifest.index.shots)
-            on_progress(Progress(stage="upscale", done=done, total=total, shot=shot, shots=shots))
+            show(value)
         elif what == "tile":
             log.warning("memory did not suffice: goes on in tiles of %d pixels", value)
             recipe.folder.write(
                 replace(manifest, settings={**manifest.settings, "tile": str(value)})
             )
 
+    if missing:
+        show(missing[0].start)  # the clock starts here: frames of a part may come all at once
     with stopping() as stop:
         run_parts(missing, recipe, engines, tell, stop)
     left = [part for part in parts if not recipe.folder.part(part.number).exists()]
