@@ -55,8 +55,8 @@ def main() -> None:
         "machine": platform.processor() or platform.machine(),
         "torch": torch.__version__,
         "threads": args.threads,
-        "loop": loop_share(args.loop_steps),
         "convolutions": convolution_speed(),
+        "loop": loop_share(args.loop_steps),
         "vsrt-reds step": steps_of_reds(args.threads, args.rounds),
     }
     print(json.dumps(results, indent=2))
@@ -108,14 +108,17 @@ def convolution_speed() -> dict[str, float]:
         step()
     counts = counter.get_flop_counts()["Global"]
     flop = sum(n for op, n in counts.items() if "convolution" in str(op))
-    with profile(activities=[ProfilerActivity.CPU]) as seen:
-        step()
     names = ("aten::mkldnn_convolution", "aten::convolution_backward", "aten::_slow_conv2d_forward")
-    spent = sum(row.self_cpu_time_total for row in seen.key_averages() if row.key in names)
+    times = []
+    for _ in range(3):  # the best: machines are shared
+        with profile(activities=[ProfilerActivity.CPU]) as seen:
+            step()
+        rows = seen.key_averages()
+        times.append(sum(row.self_cpu_time_total for row in rows if row.key in names))
     convolution = commonest_convolution(model)
     assert convolution is not None
     peak = measured_speeds(convolution, torch.device("cpu"))[precision]
-    speed = flop / spent / 1e3
+    speed = flop / min(times) / 1e3
     return {"GFLOP/s": speed, "best measured": peak, "share": speed / peak}
 
 
