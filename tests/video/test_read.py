@@ -10,7 +10,7 @@ from tests.clips import Colour, write_clip
 from vsrkit.errors import VideoError
 from vsrkit.video.images import write_image
 from vsrkit.video.probe import probe
-from vsrkit.video.read import EVERYTHING, open_source
+from vsrkit.video.read import EVERYTHING, exact_span, open_source
 
 
 def test_the_header_is_read(tmp_path):
@@ -116,3 +116,11 @@ def test_what_is_no_video_is_said_in_one_line(tmp_path, make, message):
     make(tmp_path / "a.mp4")
     with pytest.raises(VideoError, match=message):
         open_source(tmp_path / "a.mp4")
+
+
+def test_times_are_taken_as_they_are_written():
+    assert exact_span(0.2, 0.3) == (Fraction(1, 5), Fraction(3, 10))
+    assert exact_span(0, None) == (0, None)
+    assert exact_span(Fraction(1, 3), 2) == (Fraction(1, 3), 2)
+    with pytest.raises(VideoError, match="no span"):
+        exact_span(float("nan"), None)

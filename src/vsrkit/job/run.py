@@ -29,7 +29,7 @@ from vsrkit.precision import PrecisionName
 from vsrkit.upscale import Engine
 from vsrkit.video.encode import Encoding
 from vsrkit.video.mux import Clock, assemble
-from vsrkit.video.read import EVERYTHING, Source, Span, open_source
+from vsrkit.video.read import EVERYTHING, Source, exact_span, open_source
 
 log = logging.getLogger("vsrkit")
 
@@ -80,7 +80,7 @@ def upscale_video(
     chunk: int | None = None,
     max_memory: int | str | None = None,
     workers: int = 1,
-    span: Span = EVERYTHING,
+    span: tuple[Fraction | float, Fraction | float | None] = EVERYTHING,
     frame_rate: Fraction = Fraction(25),
     deinterlace: bool = True,
     overwrite: bool = False,
@@ -116,7 +116,7 @@ def upscale_video(
         workers=workers,
     )
     opened = open_source(source, frame_rate=frame_rate)
-    wanted = replace(opened, span=span, deinterlace=deinterlace)
+    wanted = replace(opened, span=exact_span(*span), deinterlace=deinterlace)
     tidying = WorkFolder.beside(Path(target)).only_tidying_remains(Path(target))
     goal = open_target(target, wanted, overwrite=overwrite or tidying)
     wanted = whole_frames(wanted)

@@ -101,6 +101,17 @@ def open_source(path: str | Path, *, frame_rate: Fraction = Fraction(25)) -> Sou
     return Source(path=path, info=probe(path))
 
 
+def exact_span(begin: Fraction | float, end: Fraction | float | None) -> Span:
+    """Times as they are written: 0.2 is a fifth, not the float, which is a little more.
+
+    Else the frame at just that time would be lost.
+    """
+    try:
+        return Fraction(str(begin)), None if end is None else Fraction(str(end))
+    except ValueError as error:
+        raise VideoError(f"from {begin} to {end} is no span of seconds") from error
+
+
 def in_span(pictures: Iterator[Picture], source: Source) -> Iterator[Picture]:
     """Those in the time that was asked for, their times strictly increasing.
 
