@@ -36,7 +36,7 @@ def test_rows_make_the_same_bytes_as_whole_frames(
     monkeypatch.setattr(produce, "stored_piece", lambda *a: by_rows.append(1) or stored(*a))
     whole = tmp_path / "whole" / target
     whole.parent.mkdir()
-    upscale_video(source, whole, model=model, tile=64)
+    upscale_video(source, whole, model=model, tile=64, precision="float32")
     assert not by_rows
 
     limit = estimate(model, height, 150, 64, 0, frugal=True, held=4)
@@ -46,7 +46,9 @@ def test_rows_make_the_same_bytes_as_whole_frames(
         limit += encoder_memory(encoding)
     else:
         limit += 3 * 12 * 16 * height * 150
-    upscale_video(source, tmp_path / target, model=model, tile=64, max_memory=limit)
+    upscale_video(
+        source, tmp_path / target, model=model, tile=64, max_memory=limit, precision="float32"
+    )
     assert by_rows
     files = [whole] if whole.is_file() else sorted(whole.iterdir())
     assert files
