@@ -192,8 +192,8 @@ def _watch(
 
 def _bytes_in(directory: Path) -> int:
     total = 0
-    for path in directory.rglob("*"):
-        with suppress(OSError):  # pip moves its files while we look
+    with suppress(OSError):  # pip moves its files while we look, folders too
+        for path in directory.rglob("*"):
             total += path.stat().st_size
     return total
 
