@@ -27,6 +27,7 @@ from vsrkit.models.vsrt_small import Flows, SmallConfig, VSRTSmall, inherit
 from vsrkit.train.losses import charbonnier
 
 Direction: TypeAlias = Literal["backward", "forward"]
+Features: TypeAlias = dict[int, list[Tensor]]  # by frame, features after each block
 Groups: TypeAlias = list[range]  # of the teacher's blocks, one for each of the pupil's
 
 # What BasicVSR (Vimeo-90K, BI) loses on held-out crops without one of its blocks, in dB.
@@ -118,24 +119,14 @@ class Lesson(nn.Module):
 
     def forward(self, lr: Tensor, hr: Tensor) -> Tensor:
         """(B, T, 3, H, W) and (B, T, 3, 4H, 4W) -> (): loss of frames and features."""
-        frames, pupil, teacher = list(lr.unbind(1)), self.pupil, self.teacher
-        to_prev, to_next = pupil.flows(frames)
-        its_prev, its_next = spynet_flows(teacher.spynet, frames)
+        frames, pupil = list(lr.unbind(1)), self.pupil
         down, up = range(len(frames) - 1, -1, -1), range(len(frames))
-        with torch.no_grad():
-            b_goals = teach(teacher.backward_trunk, frames, its_next, down)
-            f_goals = teach(teacher.forward_trunk, frames, its_prev, up)
-            goal = torch.stack(
-                [
-                    teacher.reconstruct(frame, b_goals[t][-1], f_goals[t][-1])
-                    for t, frame in enumerate(frames)
-                ],
-                1,
-            )
+        b_goals, f_goals, goal = self._taught(frames, down, up)
+
+        to_prev, to_next = pupil.flows(frames)
         led = torch.rand(lr.shape[0], 1, 1, 1, device=lr.device) < self.led
         backward = learn(pupil.backward_tower, frames, to_next, down, b_goals, led)
         forward = learn(pupil.forward_tower, frames, to_prev, up, f_goals, led)
-
         fused = {
             t: F.leaky_relu(pupil.fusion(torch.cat([backward[t][-1], forward[t][-1]], 1)), 0.1)
             for t in up
@@ -143,27 +134,39 @@ class Lesson(nn.Module):
         base = torch.stack([upsample_bilinear(frame, 4) for frame in frames], 1)
         detail = [pupil.tail(pupil.head(x)) for _, x in pupil.attend(fused, up)]
         sr = base + torch.stack(detail, 1)
-        distance = torch.stack(
-            [
-                feature_distance(features[t], [goals[t][group.stop - 1] for group in groups])
-                for features, goals, groups in (
-                    (backward, b_goals, self.groups["backward"]),
-                    (forward, f_goals, self.groups["forward"]),
-                )
-                for t in up
-            ]
+
+        distance = self._apart(backward, b_goals, "backward") + self._apart(
+            forward, f_goals, "forward"
         )
         # Square distances from the teacher fade as they shrink, that from HR never does: beside
         # the noise in it the little that a good pupil has yet to learn would be lost.
         missed = (sr - goal).square().mean() / (goal - base).square().mean()
-        return charbonnier(sr, hr) + self.weight * (2 * distance.mean() + missed)
+        return charbonnier(sr, hr) + self.weight * (distance + missed)
+
+    @torch.no_grad()
+    def _taught(
+        self, frames: list[Tensor], down: range, up: range
+    ) -> tuple[Features, Features, Tensor]:
+        """The teacher's features in both directions, and its frames (B, T, 3, 4H, 4W)."""
+        teacher = self.teacher
+        to_prev, to_next = spynet_flows(teacher.spynet, frames)
+        backward = teach(teacher.backward_trunk, frames, to_next, down)
+        forward = teach(teacher.forward_trunk, frames, to_prev, up)
+        sr = [teacher.reconstruct(x, backward[t][-1], forward[t][-1]) for t, x in enumerate(frames)]
+        return backward, forward, torch.stack(sr, 1)
+
+    def _apart(self, features: Features, goals: Features, direction: Direction) -> Tensor:
+        """The mean over all frames of the distance between a tower's features and its goals."""
+        ends = [group.stop - 1 for group in self.groups[direction]]
+        distances = [
+            feature_distance(features[t], [goals[t][end] for end in ends]) for t in features
+        ]
+        return torch.stack(distances).mean()
 
 
-def teach(
-    trunk: Tower, frames: Sequence[Tensor], flows: Flows, order: Iterable[int]
-) -> dict[int, list[Tensor]]:
+def teach(trunk: Tower, frames: Sequence[Tensor], flows: Flows, order: Iterable[int]) -> Features:
     """By frame, the teacher's features after each of its blocks."""
-    goals: dict[int, list[Tensor]] = {}
+    goals: Features = {}
     carried: Tensor | None = None
     for t in order:
         goals[t] = through(
@@ -178,11 +181,11 @@ def learn(
     frames: Sequence[Tensor],
     flows: Flows,
     order: Iterable[int],
-    goals: Mapping[int, Sequence[Tensor]],
+    goals: Features,
     led: Tensor,
-) -> dict[int, list[Tensor]]:
+) -> Features:
     """By frame, the pupil's features; on from the teacher's where `led` (B, 1, 1, 1) says so."""
-    features: dict[int, list[Tensor]] = {}
+    features: Features = {}
     carried: Tensor | None = None
     for t in order:
         near = _moved(carried, flows[t], tower, frames)
