@@ -103,6 +103,7 @@ def test_audio_of_unnamed_channels_and_coarse_times(tmp_path):
         ("out.webm", "h264", ".webm cannot hold libx264"),
         ("out.mp4", "prores", ".mp4 cannot hold prores_ks"),
         ("out.mov", "vp9", ".mov cannot hold libvpx-vp9"),
+        ("out.mov", "rawvideo", ".mov cannot hold rawvideo"),
         ("out.y4m", "h264", "never compressed"),
         ("out.mov", "png", "no samples that vsrkit can make"),  # but grey: it would lose colour
     ],
@@ -195,9 +196,32 @@ def test_what_the_encoder_has_no_place_for_is_said(tmp_path, caplog):
     )  # fmt: skip
     upscale(tmp_path / "1.png", tmp_path / "images")
     assert "transparent" in caplog.text
-    source = write_clip(tmp_path / "wide.mkv", aspect="16/15")
-    upscale(source, tmp_path / "wide.webm")
-    assert "pixels become square, they were 16/15 wide" in caplog.text
+
+
+ENCODERS = {
+    ".mkv": ("h264", "hevc", "av1", "vp9", "ffv1", "prores", "rawvideo"),
+    ".webm": ("av1", "vp9"),
+    ".mp4": ("h264", "hevc", "av1", "vp9", "ffv1"),
+    ".mov": ("h264", "hevc", "prores"),
+}
+
+
+@pytest.mark.parametrize(
+    ("suffix", "codec"), [(suffix, codec) for suffix in ENCODERS for codec in ENCODERS[suffix]]
+)
+def test_the_shape_of_pixels_is_kept_by_every_encoder(tmp_path, suffix, codec):
+    source = write_clip(tmp_path / "in.mkv", frames=2, width=64, height=48, aspect="16/15")
+    target = tmp_path / f"out{suffix}"
+    upscale(source, target, codec=codec, scale=1)
+    assert probe(target).sample_aspect == Fraction(16, 15)
+    with av.open(str(target)) as file:
+        assert sum(1 for _ in file.decode(video=0)) == 2
+
+
+def test_pixels_are_turned_with_the_picture(tmp_path):
+    source = write_clip(tmp_path / "in.mp4", frames=2, rotation=90, aspect="4/3")
+    upscale(source, tmp_path / "out.y4m")
+    assert probe(tmp_path / "out.y4m").sample_aspect == Fraction(3, 4)
 
 
 # BT.2020 on a display of 0.005 to 1000 cd/m2, as a camera or a grading suite writes it.

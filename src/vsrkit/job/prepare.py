@@ -24,8 +24,6 @@ from vsrkit.video.read import Source
 
 log = logging.getLogger("vsrkit")
 
-SAYS_ASPECT = {"libx264", "libx265", "mpeg4", "mpeg2video"}  # the shape of pixels, in its packets
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wishes:
@@ -95,7 +93,9 @@ def prepare(
             pix_fmt=wishes.pix_fmt,
             options=wishes.options,
         )
-        _say_what_is_lost(source, encoding, suffix, demanded=wishes.pix_fmt is not None)
+        if suffix == ".y4m" and info.rotation % 180:
+            encoding = replace(encoding, sample_aspect=1 / encoding.sample_aspect)
+        _say_what_is_lost(source, encoding, demanded=wishes.pix_fmt is not None)
         open_encoder(encoding)  # what it refuses is refused now and not after hours
         check_container(suffix, encoding)
         if (encoding.height, encoding.width) != turned:
@@ -142,16 +142,8 @@ def _check(wishes: Wishes, spec: Spec) -> None:
         )
 
 
-def _say_what_is_lost(source: Source, encoding: Encoding, suffix: str, *, demanded: bool) -> None:
-    """The shape of pixels, bits and chroma that the output has no place for."""
-    # PyAV cannot tell these containers the shape of pixels, so the video itself must say it.
-    silent = suffix in (".mkv", ".webm") and encoding.codec not in SAYS_ASPECT
-    if encoding.sample_aspect != 1 and silent:
-        log.warning(
-            "pixels become square, they were %s wide for their height: %s cannot say it in %s; "
-            "use --codec h264 or hevc, or mp4",
-            *(encoding.sample_aspect, encoding.codec, suffix),
-        )
+def _say_what_is_lost(source: Source, encoding: Encoding, *, demanded: bool) -> None:
+    """Bits and chroma that the output has no place for."""
     name = source.info.pix_fmt
     old, new = layout_of(planar_format(name)), layout_of(encoding.pix_fmt)
     assert old is not None

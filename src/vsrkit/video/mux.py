@@ -19,6 +19,7 @@ from vsrkit.errors import VideoError
 from vsrkit.video.audio import Packet
 from vsrkit.video.copied import CopiedStream, carry_over, lasting
 from vsrkit.video.encode import EncodedPacket, Encoding, set_up
+from vsrkit.video.matroska import ROOM, display_size, needs_room, use_room
 from vsrkit.video.packets import read_packets
 from vsrkit.video.probe import opened
 from vsrkit.video.read import Source
@@ -64,12 +65,15 @@ def assemble(
         with av.open(f"file:{path}", "w", format=form, options=options) as target:
             video = add_video(target, encoding, clock.time_base, source)
             if not source.info.streams:  # images or a pipe: there is nothing else
-                target.start_encoding()
+                _begin(target, video, encoding)
                 for packet in video_packets(parts, clock, video):
                     target.mux_one(packet)
             else:
                 with opened(source.path) as old:
-                    _with_other_streams(target, video, old, parts, clock, source)
+                    _with_other_streams(target, video, old, parts, clock, source, encoding)
+        if needs_room(form, encoding.sample_aspect):
+            width, height = display_size(encoding.width, encoding.height, encoding.sample_aspect)
+            use_room(path, width=width, height=height)
         with path.open("rb") as file:
             os.fsync(file.fileno())
     except (av.FFmpegError, OSError, ValueError) as error:
@@ -86,6 +90,8 @@ def check_container(suffix: str, encoding: Encoding) -> None:
         y4m_header(encoding)
         return
     try:
+        if suffix == ".mov" and encoding.codec == "rawvideo":
+            raise ValueError("it is written, but not as planes, which nobody could read")
         with av.open(io.BytesIO(), "w", format=container_options(suffix)[0]) as trial:
             video = trial.add_stream(encoding.codec, rate=encoding.rate)
             assert isinstance(video, VideoStream)
@@ -173,6 +179,7 @@ def _with_other_streams(
     parts: Sequence[Path],
     clock: Clock,
     source: Source,
+    encoding: Encoding,
 ) -> None:
     old_video = next(s for s in old.streams.video if not s.disposition & Disposition.attached_pic)
     video.metadata.update(lasting(old_video.metadata))
@@ -181,12 +188,19 @@ def _with_other_streams(
     window = Window.of(source, clock)
     copied = carry_over(old, target, said=lambda line: log.warning("%s", line))
     target.set_chapters(_chapters(old, window))
-    target.start_encoding()
+    _begin(target, video, encoding)
     new = video_packets(parts, clock, video)
     onward = Onward(find_restarts(source.path, source.info))
     others = _others(old, copied, window, onward)
     for packet in heapq.merge(_moved(new, window), others, key=_seconds):
         target.mux_one(packet)
+
+
+def _begin(target: OutputContainer, video: VideoStream, encoding: Encoding) -> None:
+    """Write the header: no stream can be added or described after this."""
+    if needs_room(target.format.name, encoding.sample_aspect):
+        video.metadata["title"] = video.metadata.get("title", "") + ROOM
+    target.start_encoding()
 
 
 @dataclass(frozen=True, slots=True)
