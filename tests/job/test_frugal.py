@@ -21,17 +21,20 @@ def model():
     return VSRTSmall(config).eval()
 
 
-# An encoder that loses nothing shows every sample, and x264 in ten bits is not repeatable.
-FIXED = {"precision": "float32", "codec": "ffv1"}
-
-
 @pytest.mark.parametrize(
-    ("pix_fmt", "height", "target"),
-    [("yuv420p", 96, "out.mkv"), ("yuv422p10le", 90, "out.mkv"), ("yuv420p", 96, "out")],
+    ("pix_fmt", "height", "target", "codec"),
+    [
+        ("yuv420p", 96, "out.mkv", "ffv1"),  # which loses nothing, so it shows every sample
+        ("yuv422p10le", 90, "out.mkv", "ffv1"),
+        ("yuv420p", 96, "out.mkv", "h264"),
+        ("yuv422p10le", 90, "out.mkv", "h264"),
+        ("yuv420p", 96, "out", None),
+    ],
 )
 def test_rows_make_the_same_bytes_as_whole_frames(
-    tmp_path, monkeypatch, model, pix_fmt, height, target
+    tmp_path, monkeypatch, model, pix_fmt, height, target, codec
 ):
+    fixed = {"precision": "float32", "codec": codec, "model": model, "tile": 64}
     source = write_clip(
         tmp_path / "in.mkv", frames=6, width=150, height=height, pix_fmt=pix_fmt, codec="ffv1"
     )
@@ -40,17 +43,17 @@ def test_rows_make_the_same_bytes_as_whole_frames(
     monkeypatch.setattr(produce, "stored_piece", lambda *a: by_rows.append(1) or stored(*a))
     whole = tmp_path / "whole" / target
     whole.parent.mkdir()
-    upscale_video(source, whole, model=model, tile=64, **FIXED)
+    upscale_video(source, whole, **fixed)
     assert not by_rows
 
     limit = estimate(model, height, 150, 64, 0, frugal=True, held=4)
     if whole.is_file():
         info = open_source(source).info
-        encoding = choose_encoding(info, suffix=".mkv", codec="ffv1", height=4 * height, width=600)
+        encoding = choose_encoding(info, suffix=".mkv", codec=codec, height=4 * height, width=600)
         limit += encoder_memory(encoding)
     else:
         limit += 3 * 12 * 16 * height * 150
-    upscale_video(source, tmp_path / target, model=model, tile=64, max_memory=limit, **FIXED)
+    upscale_video(source, tmp_path / target, max_memory=limit, **fixed)
     assert by_rows
     files = [whole] if whole.is_file() else sorted(whole.iterdir())
     assert files
