@@ -5,6 +5,7 @@ import struct
 import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 from vsrkit.errors import VideoError
 from vsrkit.video.encode import EncodedPacket
@@ -12,6 +13,7 @@ from vsrkit.video.encode import EncodedPacket
 MAGIC = b"vsrkit packets 1\n"
 HEAD = struct.Struct("<qBI")  # number, keyframe, length; a length of zero ends the file
 TAIL = struct.Struct("<I")  # checksum of everything before it
+BLOCK = 1 << 20  # bytes that are read at once: a part of large frames does not fit into memory
 
 
 def write_packets(path: Path, packets: Iterable[EncodedPacket]) -> None:
@@ -33,19 +35,28 @@ def _blocks(packets: Iterable[EncodedPacket]) -> Iterator[bytes]:
 
 
 def read_packets(path: Path) -> Iterator[EncodedPacket]:
-    """Packets in the order they were written."""
-    content = path.read_bytes()
-    body = memoryview(content)[: -TAIL.size]
-    if not content.startswith(MAGIC) or TAIL.pack(zlib.crc32(body)) != content[-TAIL.size :]:
+    """Packets in the order they were written, one at a time; the file is checked before."""
+    with path.open("rb") as file:
+        _check(file, path)
+        file.seek(len(MAGIC))
+        while True:
+            number, keyframe, length = HEAD.unpack(file.read(HEAD.size))
+            if length == 0:
+                return
+            yield EncodedPacket(number, bool(keyframe), file.read(length))
+
+
+def _check(file: BinaryIO, path: Path) -> None:
+    """Refuse a file that is not as it was written."""
+    check, left = 0, path.stat().st_size - TAIL.size
+    begins = file.read(len(MAGIC)) == MAGIC
+    file.seek(0)
+    while left > 0:
+        block = file.read(min(left, BLOCK))
+        check = zlib.crc32(block, check)
+        left -= len(block) or left
+    if not begins or file.read() != TAIL.pack(check):
         raise VideoError(f"{path} is damaged; delete it and run the same command again")
-    place = len(MAGIC)
-    while True:
-        number, keyframe, length = HEAD.unpack_from(body, place)
-        if length == 0:
-            return
-        place += HEAD.size
-        yield EncodedPacket(number, bool(keyframe), bytes(body[place : place + length]))
-        place += length
 
 
 def write_whole(path: Path, blocks: Iterable[bytes]) -> None:
