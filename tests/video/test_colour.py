@@ -112,3 +112,21 @@ def test_untagged_is_guessed_by_size():
     assert known_matrix(2, height=576, width=720) == BT601
     assert known_matrix(2, height=720, width=1280) == BT709
     assert known_matrix(BT2020, height=100, width=100) == BT2020
+
+
+@pytest.mark.parametrize("siting", ["left", "center", "topleft", "top"])
+@pytest.mark.parametrize(
+    "pix_fmt", ["yuv420p", "yuv410p", "yuv422p10le", "yuv440p", "gbrp", "gray"]
+)
+@pytest.mark.parametrize("height", [3, 31, 33, 40, 66, 101])
+def test_a_few_rows_are_the_same_as_in_the_whole(monkeypatch, height, pix_fmt, siting):
+    colour = Colour(siting=siting)
+    frame = torch.rand(3, height, 22)
+    by_stripes = picture_of(frame, pix_fmt, colour)
+    whole = rgb_of(by_stripes, colour)
+    for start in range(0, height, 7):
+        stop = min(start + 9, height)
+        assert torch.equal(rgb_of(by_stripes, colour, slice(start, stop)), whole[:, start:stop])
+    monkeypatch.setattr("vsrkit.video.colour._stripes", lambda height: [slice(0, height)])
+    at_once = picture_of(frame, pix_fmt, colour)
+    assert torch.equal(rgb_of(at_once, colour), whole)

@@ -26,6 +26,8 @@ from vsrkit.windows import Piece
 
 log = logging.getLogger("vsrkit")
 
+STRIPE = 128  # rows of a picture that are RGB at once where no frame is whole
+
 Read: TypeAlias = tuple[Part, Piece]
 # A frame of a part, and what the model carries on.
 Made: TypeAlias = tuple[Part, Tensor | Rows, States]
@@ -105,11 +107,15 @@ def stored_piece(pictures: Sequence[Picture], source: Source, keep: slice) -> Pi
     def read(start: int, stop: int) -> Tensor:
         clip = torch.empty(len(pictures), 3, stop - start, source.info.width)
         for frame, picture in zip(clip, pictures, strict=True):
-            frame.copy_(picture.rgb()[:, start:stop])
+            frame.copy_(picture.rgb(slice(start, stop)))
         return clip
 
-    ends = [float(end) for picture in pictures for end in picture.rgb().aminmax()]
-    clip = Rows((len(pictures), 3, source.info.height, source.info.width), read)
+    height = source.info.height
+    few = [slice(start, min(start + STRIPE, height)) for start in range(0, height, STRIPE)]
+    if source.images:  # their files are read whole each time
+        few = [slice(None)]
+    ends = [float(end) for p in pictures for rows in few for end in p.rgb(rows).aminmax()]
+    clip = Rows((len(pictures), 3, height, source.info.width), read)
     return Piece(clip, keep, limits=(min(ends), max(ends)))
 
 

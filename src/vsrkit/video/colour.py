@@ -1,15 +1,13 @@
 """Between the samples of a picture and float RGB: matrix, range, bit depth, place of the chroma.
 
-Nothing is clipped on the way in, and the way out is its exact inverse: chroma is enlarged linearly
-and reduced by the filter that gives back what was enlarged (the LeGall 5/3 pair where chroma lies
-on a luma sample, its sister of even length where it lies between two). So a picture that no model
-touched comes back bit by bit.
+Nothing is clipped on the way in, and the way out is its exact inverse, for chroma as well (see
+chroma.py). So a picture that no model touched comes back bit by bit.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal
 
 import av
 import numpy as np
@@ -19,8 +17,7 @@ from av.video.frame import VideoFrame
 from torch import Tensor
 
 from vsrkit.rows import Rows, rows_of
-
-Samples: TypeAlias = np.ndarray  # (H, W), integers or float32
+from vsrkit.video.chroma import Samples, Siting, enlarged, reduced, rows_near, shortened
 
 # Codes of ITU-T H.273, as files and FFmpeg have them.
 UNKNOWN, BT709, BT601_625, BT601, BT2020 = 2, 1, 5, 6, 9
@@ -35,7 +32,6 @@ LUMA_WEIGHTS = {  # of red and blue
     BT2020: (0.2627, 0.0593),
     10: (0.2627, 0.0593),
 }
-Siting: TypeAlias = Literal["left", "center", "topleft", "top"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,37 +111,44 @@ def planar_format(name: str) -> str:
     return f"yuv{ratio}p{suffix}"
 
 
-def rgb_of(picture: VideoFrame, colour: Colour) -> Tensor:
-    """(3, H, W) float32 RGB; 0 is black and 1 is white, values beyond are kept as they are."""
+def rgb_of(picture: VideoFrame, colour: Colour, rows: slice = slice(None)) -> Tensor:
+    """Rows of a picture, (3, H, W) float32 RGB.
+
+    0 is black and 1 is white, values beyond are kept as they are.
+    """
     name = planar_format(picture.format.name)
     if name != picture.format.name:
         picture = picture.reformat(format=name)
     layout = layout_of(name)
     assert layout is not None
     planes = [_samples(plane, layout.bits) for plane in picture.planes]
-    size = (picture.height, picture.width)
+    start, stop, _ = rows.indices(picture.height)
+    rows = slice(start, stop)
     luma_zero, luma_span, chroma_zero, chroma_span = _levels(colour.range, layout.bits)
-    rgb = np.empty((3, *size), np.float32)
+    rgb = np.empty((3, stop - start, picture.width), np.float32)
     if layout.kind == "grey":
-        rgb[:] = (planes[0] - np.float32(luma_zero)) / np.float32(luma_span)
+        rgb[:] = (planes[0][rows] - np.float32(luma_zero)) / np.float32(luma_span)
     elif layout.kind == "rgb":
         for channel, plane in zip((1, 2, 0), planes, strict=False):  # stored as G, B, R
-            np.divide(plane, np.float32(2**layout.bits - 1), out=rgb[channel])
+            np.divide(plane[rows], np.float32(2**layout.bits - 1), out=rgb[channel])
     else:
-        y, u, v = (plane.astype(np.float32) for plane in planes[:3])
-        y = (y - np.float32(luma_zero)) * np.float32(1 / luma_span)
+        y = (planes[0][rows].astype(np.float32) - np.float32(luma_zero)) * np.float32(1 / luma_span)
+        size = (picture.height, picture.width)
+        near = rows_near(rows, layout.halvings[0])
         u, v = (
-            _enlarged(
-                (plane - np.float32(chroma_zero)) * np.float32(1 / chroma_span),
+            enlarged(
+                (plane[near].astype(np.float32) - np.float32(chroma_zero))
+                * np.float32(1 / chroma_span),
+                rows,
                 size,
                 layout.halvings,
                 colour.siting,
             )
-            for plane in (u, v)
+            for plane in planes[1:3]
         )
         for channel, weights in enumerate(np.linalg.inv(_matrix(colour.matrix))):
-            for rows in _stripes(size[0]):
-                rgb[channel, rows] = _mixed([y[rows], u[rows], v[rows]], weights)
+            for few in _stripes(stop - start):
+                rgb[channel, few] = _mixed([y[few], u[few], v[few]], weights)
     return torch.from_numpy(rgb)
 
 
@@ -166,21 +169,24 @@ def picture_of(frame: Tensor | Rows, name: str, colour: Colour) -> VideoFrame:
                 _quantise(rgb[channel] * np.float32(top), top, plane[rows])
     else:
         matrix = _matrix(colour.matrix)
-        # Width first, a few rows at a time, then height: no plane is there at full size in float.
-        narrow = [np.empty((height, plane.shape[1]), np.float32) for plane in out[1:3]]
-        for rows in _stripes(height):
-            rgb = _pixels(read(rows.start, rows.stop))
-            luma = _mixed(rgb, matrix[0] * luma_span)
-            luma += np.float32(luma_zero)
-            _quantise(luma, top, out[0][rows])
-            for weights, chroma in zip(matrix[1:], narrow, strict=layout.kind == "yuv"):
-                mixed = _mixed(rgb, weights * chroma_span)
-                chroma[rows] = _reduced(mixed, 1, layout.halvings[1], colour.siting)
-        for chroma, plane in zip(narrow, out[1:3], strict=True):
-            for columns in _stripes(plane.shape[1]):
-                small = _reduced(chroma[:, columns], 0, layout.halvings[0], colour.siting)
+        chroma = matrix[1:] * chroma_span if layout.kind == "yuv" else matrix[:0]
+
+        def narrow_stripes() -> Iterator[list[Samples]]:
+            """Chroma of a few rows at a time, reduced in width; luma is done on the way."""
+            for rows in _stripes(height):
+                rgb = _pixels(read(rows.start, rows.stop))
+                luma = _mixed(rgb, matrix[0] * luma_span)
+                luma += np.float32(luma_zero)
+                _quantise(luma, top, out[0][rows])
+                yield [
+                    reduced(_mixed(rgb, weights), 1, layout.halvings[1], colour.siting)
+                    for weights in chroma
+                ]
+
+        for rows, stripe in shortened(narrow_stripes(), layout.halvings[0], colour.siting):
+            for small, plane in zip(stripe, out[1:3], strict=True):
                 small += np.float32(chroma_zero)
-                _quantise(small, top, plane[:, columns])
+                _quantise(small, top, plane[rows])
     tag(picture, colour)
     return picture
 
@@ -245,65 +251,3 @@ def _quantise(values: Samples, top: int, out: Samples) -> None:
     np.rint(values, out=values)
     np.clip(values, 0, top, out=values)
     out[...] = values
-
-
-def _on_sample(siting: Siting) -> tuple[bool, bool]:
-    """Whether chroma lies on the first of its luma samples, in (height, width)."""
-    return siting in ("topleft", "top"), siting in ("left", "topleft")
-
-
-def _enlarged(
-    chroma: Samples, size: tuple[int, int], halvings: tuple[int, int], siting: Siting
-) -> Samples:
-    """Chroma at the size of luma, by linear interpolation."""
-    for axis in (0, 1):
-        for step in reversed(range(halvings[axis])):
-            length = -(-size[axis] // 2**step)
-            chroma = _doubled(chroma, axis, length, on_sample=_on_sample(siting)[axis])
-    return chroma
-
-
-def _reduced(chroma: Samples, axis: int, halvings: int, siting: Siting) -> Samples:
-    """Chroma at the size that the format stores along an axis: the inverse of `_enlarged`."""
-    for _ in range(halvings):
-        chroma = _halved(chroma, axis, on_sample=_on_sample(siting)[axis])
-    return chroma
-
-
-def _doubled(x: Samples, axis: int, length: int, *, on_sample: bool) -> Samples:
-    x = np.moveaxis(x, axis, 0)
-    out = np.empty((length, *x.shape[1:]), np.float32)
-    after = np.concatenate([x[1:], x[-1:]])
-    if on_sample:
-        out[0::2] = x
-        out[1::2] = ((x + after) * np.float32(0.5))[: length // 2]
-    else:
-        before = np.concatenate([x[:1], x[:-1]])
-        near = x * np.float32(0.75)
-        out[0::2] = near + before * np.float32(0.25)
-        out[1::2] = (near + after * np.float32(0.25))[: length // 2]
-    return np.moveaxis(out, 0, axis)
-
-
-def _halved(x: Samples, axis: int, *, on_sample: bool) -> Samples:
-    length = x.shape[axis]
-    count = -(-length // 2)
-    # Two samples before the first and enough after the last for both filters.
-    mode: Literal["reflect", "symmetric"] = "reflect" if on_sample else "symmetric"
-    around = np.pad(x, [(2, 3) if axis == side else (0, 0) for side in (0, 1)], mode=mode)
-
-    def every_second(start: int) -> Samples:
-        taken = slice(start, start + 2 * count, 2)
-        return around[taken] if axis == 0 else around[:, taken]
-
-    if on_sample:
-        near, far = every_second(1) + every_second(3), every_second(0) + every_second(4)
-        near *= np.float32(2 / 8)
-        near += every_second(2) * np.float32(6 / 8)
-        far *= np.float32(1 / 8)
-    else:
-        near, far = every_second(2) + every_second(3), every_second(1) + every_second(4)
-        near *= np.float32(6 / 8)
-        far *= np.float32(2 / 8)
-    near -= far
-    return near

@@ -17,7 +17,8 @@ from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
 from vsrkit.errors import VideoError
-from vsrkit.video.colour import FULL, LIMITED, Colour, Siting, known_matrix
+from vsrkit.video.chroma import Siting
+from vsrkit.video.colour import FULL, LIMITED, Colour, known_matrix
 from vsrkit.video.hdr import Hdr, hdr_of
 
 LOOKED_AT = 8  # frames that are decoded to find out whether a video is interlaced

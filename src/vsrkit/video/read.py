@@ -38,7 +38,11 @@ class Picture:
 
     time: int  # in units of the source's time base
     duration: int  # the same; 0 where the source does not say
-    rgb: Callable[[], Tensor]  # (3, H, W) float32, 0 black, 1 white, not clipped
+    read: Callable[[slice], Tensor]  # rows -> (3, H, W) float32
+
+    def rgb(self, rows: slice = slice(None)) -> Tensor:
+        """(3, H, W) float32, 0 black, 1 white, not clipped: all rows or some."""
+        return self.read(rows)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +137,7 @@ def in_span(pictures: Iterator[Picture], source: Source) -> Iterator[Picture]:
         if end is not None and seconds >= end:
             return
         if seconds >= begin:
-            yield Picture(last, picture.duration, picture.rgb)
+            yield Picture(last, picture.duration, picture.read)
 
 
 def matching(pattern: Path) -> list[Path]:
@@ -173,14 +177,14 @@ def _image_source(path: Path, images: list[Path], rate: Fraction) -> Source:
     return Source(path=path, info=info, images=tuple(images))
 
 
-def _read_image(path: Path, info: VideoInfo) -> Tensor:
+def _read_image(path: Path, info: VideoInfo, rows: slice) -> Tensor:
     frame = read_image(path)
     if frame.shape[-2:] != (info.height, info.width):
         raise VideoError(
             f"{path} is {frame.shape[-1]}x{frame.shape[-2]}, the first image is "
             f"{info.width}x{info.height}; a video has one size"
         )
-    return frame
+    return frame[:, rows]
 
 
 def decode(
@@ -242,11 +246,11 @@ def timed(pictures: Iterator[VideoFrame], info: VideoInfo) -> Iterator[Picture]:
         yield Picture(time, picture.duration or 0, partial(_rgb, picture, info))
 
 
-def _rgb(picture: VideoFrame, info: VideoInfo) -> Tensor:
+def _rgb(picture: VideoFrame, info: VideoInfo, rows: slice) -> Tensor:
     """RGB at the size of the first frame; a stream may change its size on the way."""
     if (picture.height, picture.width) != (info.height, info.width):
         picture = picture.reformat(width=info.width, height=info.height, interpolation="BICUBIC")
-    return rgb_of(picture, info.colour)
+    return rgb_of(picture, info.colour, rows)
 
 
 def turned(frame: Tensor, rotation: int) -> Tensor:
