@@ -36,20 +36,28 @@ def test_the_plan_stays_below_the_limit_and_gets_no_worse_with_more(small):
 
 
 def test_what_cannot_fit_is_said(small):
-    with pytest.raises(VsrkitError, match="at least"):
-        plan_memory(small, height=2160, width=3840, limit=1 << 30)
+    with pytest.raises(VsrkitError, match=r"at least .* \(3.0G of it after the model\)"):
+        plan_memory(small, height=2160, width=3840, limit=1 << 30, after=3 << 30)
 
 
 @pytest.mark.parametrize(
-    ("height", "width", "bits"), [(540, 960, 10), (720, 1280, 8), (720, 1280, 10), (1080, 1920, 8)]
+    ("height", "width", "bits", "codec"),
+    [
+        (540, 960, 10, None),
+        (720, 1280, 8, None),
+        (720, 1280, 10, None),
+        (1080, 1920, 8, None),
+        (1080, 1920, 10, None),
+        (2160, 3840, 8, "prores"),  # x264 alone takes 1.5G at 15360x8640 with the least of settings
+    ],
 )
 def test_common_sizes_fit_into_two_gigabytes_with_their_encoder(
-    small, tmp_path, height, width, bits
+    small, tmp_path, height, width, bits, codec
 ):
     pix_fmt = "yuv420p" if bits == 8 else "yuv420p10le"
     clip = write_clip(tmp_path / "in.mkv", frames=1, width=64, height=48, pix_fmt=pix_fmt)
     encoding = choose_encoding(
-        open_source(clip).info, suffix=".mkv", height=4 * height, width=4 * width
+        open_source(clip).info, suffix=".mkv", height=4 * height, width=4 * width, codec=codec
     )
     after, held = encoder_memory(encoding), picture_bytes(pix_fmt)
     plan = plan_memory(small, height=height, width=width, limit=2 << 30, after=after, held=held)

@@ -23,7 +23,10 @@ FRAME = 3 * FLOAT  # bytes of one pixel of one frame
 STEPS = 16  # feature maps that a model has at once besides one for each frame
 DECODED = 3.0  # bytes of one pixel as decoded, up to 4:2:0 in ten bits
 DECODING = 16  # pictures that a decoder holds
-CHROMA = 8  # bytes for each pixel of a frame while it becomes a picture
+DECODING_LARGE = 10  # the same from 4K on, where the standards allow six, or eight and a few more
+LARGE = 3840 * 2160
+OPENED = 256  # rows of pictures that are on their way to RGB where no frame is whole
+CONVERTED = 0.5  # bytes for each pixel of a frame while it becomes a picture, a few rows at a time
 SLACK = 1.15  # what the allocator loses between blocks
 
 
@@ -82,8 +85,9 @@ def plan_memory(
     if not fitting:
         least = min(plan.peak for plan in plans)
         raise VsrkitError(
-            f"frames of {width}x{height} need at least {show(least)} of memory with this model, "
-            f"{show(limit)} is the limit; raise --max-memory, use a smaller --tile or another model"
+            f"frames of {width}x{height} need at least {show(least)} of memory with this model "
+            f"({show(after)} of it after the model), {show(limit)} is the limit; raise "
+            "--max-memory, or use a smaller --tile, another model or a leaner --codec (prores)"
         )
     return fitting[0]
 
@@ -114,9 +118,11 @@ def estimate(
     else:  # a clip is in use; others wait to be used or to be put among those that wait
         padded = any(side % spec.multiple for side in (height, width))
         clips = FRAME * seen * lr * ((3 if chunk else 1) + padded)
-    read = clips + lr * (2 * FRAME + held * (seen + DECODING))
+    opened = FRAME * width * OPENED if by_rows else 2 * FRAME * lr
+    decoding = DECODING if lr < LARGE else DECODING_LARGE
+    read = clips + opened + lr * held * (seen + decoding)
     finished = 0 if by_rows else chunk + 3 if chunk else 1
-    waiting = hr * (FRAME * finished + CHROMA)
+    waiting = hr * (FRAME * finished + CONVERTED)
     weights = 2 * FLOAT * sum(p.numel() for p in model.parameters())  # and packed, see `fused`
     return PROGRAM + round(SLACK * (features + made + read + waiting + weights))
 

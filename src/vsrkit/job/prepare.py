@@ -108,6 +108,7 @@ def prepare(
     after = encoder_memory(encoding) if encoding else 0
     # Images, and frames that get another size, are whole, and three times for a moment.
     after += 3 * made if resized or encoding is None else 0
+    after += 2 * FRAME * info.height * info.width if source.images else 0  # files are read whole
     device = device_at_hand(wishes.device)
     if wishes.chunk is None and _few_cores(device, wishes.workers):
         wishes = replace(wishes, chunk=0)

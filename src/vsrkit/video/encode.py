@@ -34,7 +34,9 @@ os.environ.setdefault("SVT_LOG", "1")  # errors only: this encoder talks past FF
 RGB = 0  # the code of "no matrix"
 
 LARGEST_CRF = 63  # that any encoder has
-LARGE = 4096 * 2304 * 3 // 2  # bytes of a picture; beyond, an encoder must do with few of them
+# Bytes of a picture: beyond, an encoder must do with few of them, or with as few as it can.
+LARGE = 4096 * 2304 * 3 // 2
+HUGE = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,15 +49,22 @@ class CodecRule:
     options: Mapping[str, str]
     threads: int = 1
     # Memory of the encoder (measured, rounded up): so many pictures as they are stored, and MiB.
-    held: int = 120
+    held: float = 120
     base: int = 100
     large: "CodecRule | None" = None  # for pictures of more than LARGE bytes
+    huge: "CodecRule | None" = None  # for those of more than HUGE bytes
 
 
 def rule_of(codec: str, picture: float) -> CodecRule:
     """The rule for pictures of so many bytes: it decides the result, so nothing else chooses it."""
     rule = RULES.get(codec, CodecRule({}))
+    if rule.huge and picture > HUGE:
+        return rule.huge
     return rule.large if rule.large and picture > LARGE else rule
+
+
+# What x264 is told of pictures of which it may hold few.
+FEW = {"crf": "17", "preset": "faster", "bf": "0", "refs": "1"}
 
 
 RULES = {
@@ -64,8 +73,10 @@ RULES = {
         threads=2,
         held=72,
         base=0,
-        large=CodecRule(
-            {"crf": "17", "preset": "faster", "rc-lookahead": "2", "bf": "0", "refs": "1"}, held=16
+        large=CodecRule({**FEW, "rc-lookahead": "2"}, held=16),
+        # No look-ahead, and whole pixels of motion: planes of half pixels take more than the rest.
+        huge=CodecRule(
+            {**FEW, "rc-lookahead": "0", "mbtree": "0", "subq": "0", "weightp": "none"}, held=9
         ),
     ),
     "libx265": CodecRule(
@@ -85,7 +96,7 @@ RULES = {
         held=82,
     ),
     "ffv1": CodecRule({"level": "3", "slices": "4", "slicecrc": "1"}, held=30, base=0),
-    "prores_ks": CodecRule({"profile": "3"}, held=30, base=0),
+    "prores_ks": CodecRule({"profile": "3"}, held=0.3),
     "rawvideo": CodecRule({}, held=4, base=0),
 }
 CODEC_OF = {".webm": "libvpx-vp9", ".mkv": "libx264", ".mp4": "libx264", ".mov": "libx264"}
