@@ -4,6 +4,7 @@ import json
 import multiprocessing
 import os
 import random
+import re
 import signal
 import threading
 import time
@@ -136,15 +137,32 @@ def _interrupted(film, target, at=60):
     return str(stopped.value)
 
 
-def test_ctrl_c_finishes_the_part_and_says_how_to_go_on(film, whole, tmp_path):
+def test_ctrl_c_finishes_the_part_and_says_how_to_go_on(film, whole, tmp_path, caplog):
     target = tmp_path / "out.mkv"
     said = _interrupted(film, target)
+    wait = r"finishing the part at hand, \d+ more frames, about \d+ s; Ctrl-C again .* loses \d+"
+    assert re.search(wait, caplog.text)
     assert "of 120 frames are finished, the same command goes on" in said
     assert not target.exists()
     done = upscale(film, target)
     assert done.resumed >= 48
     assert target.read_bytes() == whole
     assert not WorkFolder.beside(target).path.exists()
+
+
+def test_ctrl_c_twice_ends_at_once_and_loses_only_the_part_at_hand(film, whole, tmp_path):
+    target = tmp_path / "out.mkv"
+
+    def press(progress):
+        if progress.stage == "upscale" and progress.done >= 60:
+            assert progress.done <= 61
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        upscale(film, target, on_progress=press)
+    done = upscale(film, target)
+    assert 48 <= done.resumed <= 60
+    assert target.read_bytes() == whole
 
 
 def test_killed_between_the_name_and_the_tidying(film, whole, tmp_path, monkeypatch):

@@ -2,8 +2,6 @@
 
 import logging
 import os
-import signal
-import threading
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping
@@ -17,6 +15,7 @@ from torch import nn
 
 from vsrkit.errors import StoppedError, VideoError
 from vsrkit.job.folder import Manifest, WorkFolder, differences, remove_leftovers
+from vsrkit.job.interrupt import AtHand, stopping
 from vsrkit.job.manifest import describe_settings
 from vsrkit.job.parts import Part, plan_parts
 from vsrkit.job.prepare import Prepared, Wishes, prepare, whole_frames
@@ -233,8 +232,11 @@ def _make_missing(
         shot = shot_of(frame)
         on_progress(Progress(stage="upscale", done=done, total=total, shot=shot, shots=shots))
 
+    at_hand = AtHand(missing)
+
     def tell(what: str, value: int) -> None:
         nonlocal done
+        at_hand.count(what, value)
         if what == "frame":
             done += 1
             show(value)
@@ -246,7 +248,7 @@ def _make_missing(
 
     if missing:
         show(missing[0].start)  # the clock starts here: frames of a part may come all at once
-    with stopping() as stop:
+    with stopping(at_hand.describe) as stop:
         run_parts(missing, recipe, engines, tell, stop)
     left = [part for part in parts if not recipe.folder.part(part.number).exists()]
     if left:
@@ -259,28 +261,6 @@ def _make_missing(
 
 def _shot_numbers(index: Index) -> Callable[[int], int]:
     return lambda frame: bisect_right(index.cuts, frame) + 1
-
-
-@contextmanager
-def stopping() -> Iterator[threading.Event]:
-    """An event that Ctrl-C sets; pressed again it interrupts at once."""
-    stop = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield stop
-        return
-    before = signal.getsignal(signal.SIGINT)
-
-    def on_interrupt(number: int, frame: object) -> None:
-        if stop.is_set():
-            raise KeyboardInterrupt
-        stop.set()
-        log.warning("finishing the part at hand; Ctrl-C again stops at once")
-
-    signal.signal(signal.SIGINT, on_interrupt)
-    try:
-        yield stop
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def _finish(goal: Target, recipe: Recipe, parts: list[Part], index: Index) -> None:
