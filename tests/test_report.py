@@ -12,6 +12,7 @@ from vsrkit.errors import VideoError
 from vsrkit.report import compare_videos, write_report
 from vsrkit.resample import imresize
 from vsrkit.video.images import write_image
+from vsrkit.video.probe import Turn
 from vsrkit.video.read import open_source, turned
 
 
@@ -101,7 +102,7 @@ def test_images_of_a_turned_video_are_upright(videos, tmp_path):
     source, sr = videos
     lying = open_source(source)
     lying = replace(lying, info=replace(lying.info, rotation=90))
-    upright = open_source(folder(tmp_path / "sr", [turned(frame, 90) for frame in sr]))
+    upright = open_source(folder(tmp_path / "sr", [turned(frame, Turn(90)) for frame in sr]))
     fidelity = compare_videos(lying, upright)
     assert fidelity.output_size == (320, 192)
     assert min(fidelity.curve) > 40

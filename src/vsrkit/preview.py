@@ -48,7 +48,7 @@ def preview_video(
         if number not in wanted[shot]:
             continue
         path = folder / f"shot-{shot + 1:04d}-frame-{number:06d}.png"
-        turn = source.info.rotation
+        turn = source.info.turn
         write_image(path, side_by_side(turned(lr, turn), turned(sr, turn)))
         written.append(path)
         on_progress("preview", len(written), total)

@@ -26,6 +26,7 @@ from vsrkit.evaluate.metrics import luma
 from vsrkit.resample import bicubic_matrix, resample
 from vsrkit.shots import mark_cuts
 from vsrkit.video.images import encode_png
+from vsrkit.video.probe import UPRIGHT
 from vsrkit.video.read import Source, open_source, turned
 
 CROP = (270, 480)  # of the pictures shown, in pixels of the output
@@ -107,7 +108,8 @@ def compare_videos(source: Source, target: Source) -> Fidelity:
     """Decode both side by side. Holds a few frames, however long they are."""
     outputs = target.frames()
     times = _Times(source)
-    turn = source.info.rotation - target.info.rotation  # images are written upright
+    same = source.info.turn == target.info.turn  # images are written upright
+    turn = UPRIGHT if same else source.info.turn
     meter: _Meter | None = None
     for frame, cut in mark_cuts(times.frames()):
         lr, sr = turned(frame, turn), next(outputs, None)

@@ -7,6 +7,7 @@ import av
 import numpy as np
 import pytest
 import torch
+from av.video.frame import VideoFrame
 from tests.clips import Colour, noise_picture, write_clip, write_rich_clip
 from tests.job.identity import Identity
 
@@ -171,6 +172,43 @@ def test_rotation_and_pixel_aspect_are_kept(tmp_path, suffix):
     info = probe(tmp_path / f"out{suffix}")
     assert (info.height, info.width) == (96, 128)
     assert (info.rotation, info.sample_aspect) == (90, Fraction(4, 3))
+
+
+# As FFmpeg's own program shows them: the corner of the stored picture that comes to the top left.
+ONE = 1 << 16
+TURNS = {
+    (ONE, 0, 0, ONE): "top left",
+    (-ONE, 0, 0, ONE): "top right",
+    (ONE, 0, 0, -ONE): "bottom left",
+    (-ONE, 0, 0, -ONE): "bottom right",
+    (0, ONE, -ONE, 0): "bottom left",
+    (0, -ONE, ONE, 0): "top right",
+    (0, ONE, ONE, 0): "top left",
+    (0, -ONE, -ONE, 0): "bottom right",
+}
+
+
+@pytest.mark.parametrize(("matrix", "corner"), TURNS.items())
+def test_mirrored_pictures_are_mirrored_in_images(tmp_path, matrix, corner):
+    a, b, c, d = matrix
+    picture = VideoFrame(32, 24, "yuv420p")
+    for plane, value in zip(picture.planes, (40, 128, 128), strict=True):
+        plane.update(bytes([value]) * plane.buffer_size)
+    rows = np.frombuffer(picture.planes[0], np.uint8).reshape(24, -1)
+    vertical, horizontal = corner.split()
+    down, right = vertical == "bottom", horizontal == "right"
+    rows[12 * down : 12 * down + 12, 16 * right : 16 * right + 16] = 200
+    with av.open(str(tmp_path / "in.mp4"), "w") as file:
+        stream = file.add_stream("libx264", rate=25, options={"qp": "0"})
+        stream.width, stream.height, stream.pix_fmt = 32, 24, "yuv420p"
+        stream.set_display_matrix((a, b, 0, c, d, 0, 0, 0, 1 << 30))
+        file.mux(stream.encode(picture))
+        file.mux(stream.encode(None))
+    upscale(tmp_path / "in.mp4", tmp_path / "out", scale=1)
+    image = read_image(tmp_path / "out" / "00000000.png")
+    assert image.shape == ((3, 24, 32) if a else (3, 32, 24))
+    assert image[1, 2, 2] > 0.7
+    assert (image > 0.5).float().mean() < 0.3
 
 
 def test_pictures_are_turned_where_nothing_else_can_say_it(tmp_path):

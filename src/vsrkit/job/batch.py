@@ -219,7 +219,7 @@ def _to_pipe(request: Request, source: Source, pictures: Iterator[Picture]) -> s
             pictures,
             prepared.engine,
             size=(prepared.height, prepared.width),
-            turn=source.info.rotation,
+            turn=source.info.turn,
             chunk=prepared.memory.chunk,
         )
         count = write_y4m(frames, prepared.encoding, sys.stdout.buffer)

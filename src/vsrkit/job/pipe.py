@@ -23,7 +23,7 @@ from vsrkit.shots import mark_cuts
 from vsrkit.upscale import Engine, upscale_marked
 from vsrkit.video.encode import Encoder, Encoding, encode_all
 from vsrkit.video.packets import write_packets
-from vsrkit.video.probe import VideoInfo, describe, video_stream
+from vsrkit.video.probe import UPRIGHT, Turn, VideoInfo, describe, video_stream
 from vsrkit.video.read import Picture, decode, deinterlaced, timed, turned
 from vsrkit.video.y4m import FRAME, y4m_header
 
@@ -86,7 +86,7 @@ def upscale_stream(
     engine: Engine,
     *,
     size: tuple[int, int],
-    turn: int = 0,
+    turn: Turn = UPRIGHT,
     chunk: int = 8,
 ) -> Iterator[Tensor]:
     """Finished frames (3, H, W) for pictures that come once."""

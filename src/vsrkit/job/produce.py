@@ -21,6 +21,7 @@ from vsrkit.upscale import Engine, States
 from vsrkit.video.encode import Encoding, encode_all
 from vsrkit.video.images import write_image
 from vsrkit.video.packets import write_packets, write_whole
+from vsrkit.video.probe import UPRIGHT, Turn
 from vsrkit.video.read import Picture, Source, turned
 from vsrkit.windows import Piece
 
@@ -46,7 +47,7 @@ class Recipe:
     encoding: Encoding | None  # None for images
     names: tuple[str, ...] = ()  # of the images, by frame
     bits: int = 8  # of the images
-    turn: int = 0  # degrees by which the pixels are turned, where the container cannot say it
+    turn: Turn = UPRIGHT  # how the pixels are turned, where the container cannot say it
 
 
 # Told of each frame that is encoded, and of a tile that had to be made smaller.

@@ -28,6 +28,7 @@ from vsrkit.precision import PrecisionName
 from vsrkit.upscale import Engine
 from vsrkit.video.encode import Encoding
 from vsrkit.video.mux import Clock, assemble
+from vsrkit.video.probe import UPRIGHT
 from vsrkit.video.read import EVERYTHING, Source, exact_span, open_source
 
 log = logging.getLogger("vsrkit")
@@ -177,7 +178,7 @@ def _recipe(
         encoding=prepared.encoding,
         names=image_names(goal, source, frames) if goal.images else (),
         bits=16 if source.info.bits > 8 else 8,
-        turn=source.info.rotation if goal.turns else 0,
+        turn=source.info.turn if goal.turns else UPRIGHT,
     )
 
 

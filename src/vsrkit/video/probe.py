@@ -36,6 +36,20 @@ class StreamInfo:
     title: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What a player does with a stored picture: mirror it top to bottom, then turn it."""
+
+    degrees: int = 0  # counter-clockwise
+    mirrored: bool = False
+
+    def __bool__(self) -> bool:
+        return bool(self.degrees % 360) or self.mirrored
+
+
+UPRIGHT = Turn()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VideoInfo:
     """What is known of a video from its header and its first frames."""
@@ -58,6 +72,12 @@ class VideoInfo:
     interlaced: bool
     streams: tuple[StreamInfo, ...]
     hdr: Hdr | None = None
+
+    @property
+    def turn(self) -> Turn:
+        """How a player brings the stored picture upright."""
+        a, b, _, c, d, *_ = self.display_matrix or (1, 0, 0, 0, 1)
+        return Turn(self.rotation, mirrored=a * d < b * c)
 
     def has(self, kind: str) -> bool:
         """Whether there is a stream of this kind."""

@@ -23,7 +23,7 @@ from vsrkit.video.images import (
     read_image_format,
     read_image_size,
 )
-from vsrkit.video.probe import VideoInfo, opened, probe, video_stream
+from vsrkit.video.probe import Turn, VideoInfo, opened, probe, video_stream
 from vsrkit.video.restarts import JUMP
 
 log = logging.getLogger("vsrkit")
@@ -253,6 +253,7 @@ def _rgb(picture: VideoFrame, info: VideoInfo, rows: slice) -> Tensor:
     return rgb_of(picture, info.colour, rows)
 
 
-def turned(frame: Tensor, rotation: int) -> Tensor:
-    """A frame turned counter-clockwise by a multiple of 90 degrees."""
-    return torch.rot90(frame, round(rotation / 90) % 4, (-2, -1))
+def turned(frame: Tensor, turn: Turn) -> Tensor:
+    """A frame as players show it, by multiples of 90 degrees."""
+    frame = frame.flip(-2) if turn.mirrored else frame
+    return torch.rot90(frame, round(turn.degrees / 90) % 4, (-2, -1))
