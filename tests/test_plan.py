@@ -76,7 +76,7 @@ KEPT = {
 
 def test_what_plan_cannot_look_at(tmp_path):
     write_clip(tmp_path / "in.mkv")
-    for source, text in ((tmp_path, "one by one"), ("-", "only once")):
+    for source, text in ((tmp_path, "plan_folder"), ("-", "only once")):
         with pytest.raises(VideoError, match=text):
             plan_video(source, "out.mkv", BICUBIC)
 
@@ -109,6 +109,22 @@ def test_json_and_text(video, monkeypatch, capsys):
     assert code == 0
     assert "40 frames of 128x72" in out
     assert "warning  no audio" in out
+
+
+def test_a_folder_of_videos(tmp_path, monkeypatch, capsys):
+    write_clip(tmp_path / "a.mkv")
+    write_clip(tmp_path / "b.avi", codec="mpeg4")
+    words = ["plan", "-i", str(tmp_path), "-m", "bicubic"]
+    code, out, _ = run_inside(monkeypatch, capsys, *words)
+    assert code == 0
+    assert out.count("6 frames of 32x24") == 2
+    assert "total    2 videos: about " in out
+    (tmp_path / "c.mp4").write_text("no video")
+    code, out, err = run_inside(monkeypatch, capsys, *words, "--json")
+    assert code == 1
+    assert len(json.loads(out)["videos"]) == 2
+    assert "c.mp4" in json.loads(out)["failed"][0]
+    assert "1 of 3 cannot be upscaled" in err
 
 
 @pytest.mark.parametrize(

@@ -93,6 +93,26 @@ def test_preview_and_report(tmp_path):
     assert "<html" in page.read_text()
 
 
+def test_previews_of_a_folder(tmp_path):
+    folder = tmp_path / "in"
+    folder.mkdir()
+    write_clip(folder / "a.mkv", width=48, height=32)
+    (folder / "b.mp4").write_text("no video")
+    write_clip(folder / "c.mkv", width=48, height=32)
+    out = run("-i", folder, "-o", tmp_path / "looks", "-m", "bicubic", "--preview", 1)
+    assert out.exit_code == 1
+    assert "b.mp4: failed" in out.stdout
+    assert len(list((tmp_path / "looks").glob("?-mkv/*.png"))) == 2
+
+
+def test_a_report_on_something_smaller_is_refused_first(tmp_path):
+    source = write_clip(tmp_path / "in.mkv", width=48, height=32)
+    words = ["-i", source, "-o", tmp_path / "out.mkv", "-m", "bicubic", "--height", 16]
+    out = run(*words, "--report", tmp_path / "report.html")
+    assert "--height 16 is less than the 32 lines" in str(out.exception)
+    assert not (tmp_path / "out.mkv").exists()
+
+
 PIPED = [sys.executable, "-m", "vsrkit", "upscale", "-m", "bicubic", "-i", "-", "-o", "-"]
 
 

@@ -1,7 +1,7 @@
 """What upscaling a video will take, before the hours are spent: time, memory, size, warnings."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 from fractions import Fraction
@@ -11,9 +11,9 @@ from typing import Any
 
 from torch import Tensor
 
-from vsrkit.errors import VideoError
+from vsrkit.errors import VideoError, VsrkitError
 from vsrkit.faults import look_for_faults, warnings
-from vsrkit.job.batch import videos_in
+from vsrkit.job.batch import targets_of, videos_in
 from vsrkit.job.prepare import Prepared, Wishes, prepare, whole_frames
 from vsrkit.job.settings import stride_of
 from vsrkit.memory import frames_at_once, show
@@ -84,7 +84,7 @@ def plan_video(
     if str(source) == "-":
         raise VideoError("a pipe can be read only once; plan needs a file")
     if videos_in(Path(source)):
-        raise VideoError(f"{source} is a folder of videos; plan them one by one")
+        raise VideoError(f"{source} is a folder of videos; plan_folder looks at each")
     opened = replace(open_source(source, frame_rate=frame_rate), span=span)
     if opened.info.interlaced and not deinterlace:
         whole_frames(replace(opened, deinterlace=False))
@@ -122,6 +122,29 @@ def plan_video(
         streams={kind: kept.count(kind) for kind in sorted(set(kept))},
         warnings=warnings(info, look_for_faults(opened), (prepared.height, prepared.width)),
     )
+
+
+def plan_folder(
+    folder: str | Path,
+    target: str | Path = "output",
+    wishes: Wishes = Wishes(),  # noqa: B008  frozen
+    *,
+    span: Span = EVERYTHING,
+    frame_rate: Fraction = Fraction(25),
+    deinterlace: bool = True,
+) -> tuple[list[Plan], list[str]]:
+    """The plans of all videos of a folder, and a line for each that cannot be upscaled."""
+    videos = videos_in(Path(folder))
+    plans, failed = [], []
+    for video, path in zip(videos, targets_of(videos, Path(target)), strict=True):
+        try:
+            made = plan_video(
+                video, path, wishes, span=span, frame_rate=frame_rate, deinterlace=deinterlace
+            )
+            plans.append(made)
+        except VsrkitError as error:
+            failed.append(f"{video}: {error}")
+    return plans, failed
 
 
 def _kept(info: VideoInfo, suffix: str) -> list[str]:
@@ -228,6 +251,15 @@ def describe(plan: Plan) -> str:
     }
     lines = [f"{name:<8} {text}" for name, text in facts.items()]
     return "\n".join([*lines, *(f"warning  {line}" for line in plan.warnings)])
+
+
+def describe_all(plans: Sequence[Plan], failed: Sequence[str]) -> str:
+    """The same for each video of a folder, and what all of them take."""
+    size = sum(plan.file_size for plan in plans) / 1e6
+    wait = _clock(sum(plan.seconds for plan in plans))
+    total = f"{len(plans)} videos: about {wait}, about {size:.1f} MB"
+    blocks = [*map(describe, plans), *(f"failed   {line}" for line in failed), f"total    {total}"]
+    return "\n\n".join(blocks)
 
 
 def _clock(seconds: float) -> str:

@@ -14,7 +14,7 @@ commands = typer.Typer()
 @commands.command()
 def plan(
     source: Annotated[
-        Path, typer.Option("--input", "-i", help="A video, a folder or a pattern of images.")
+        Path, typer.Option("--input", "-i", help="A video, a folder, or a pattern of images.")
     ],
     target: Annotated[
         Path, typer.Option("--output", "-o", help="Where it would go; only the ending counts.")
@@ -45,6 +45,8 @@ def plan(
     import json
 
     from vsrkit import plan
+    from vsrkit.errors import VsrkitError
+    from vsrkit.job.batch import videos_in
     from vsrkit.job.prepare import Wishes
 
     wishes = Wishes(
@@ -63,12 +65,18 @@ def plan(
         max_memory=max_memory,
         workers=workers,
     )
-    made = plan.plan_video(
-        source,
-        target,
-        wishes,
-        span=(seconds(start or "0"), seconds(end) if end else None),
-        frame_rate=rate(frame_rate),
-        deinterlace=not no_deinterlace,
+    span = (seconds(start or "0"), seconds(end) if end else None)
+    fps, whole = rate(frame_rate), not no_deinterlace
+    if not videos_in(source):
+        made = plan.plan_video(source, target, wishes, span=span, frame_rate=fps, deinterlace=whole)
+        typer.echo(json.dumps(plan.as_json(made), indent=2) if as_json else plan.describe(made))
+        return
+    plans, failed = plan.plan_folder(
+        source, target, wishes, span=span, frame_rate=fps, deinterlace=whole
     )
-    typer.echo(json.dumps(plan.as_json(made), indent=2) if as_json else plan.describe(made))
+    if as_json:
+        typer.echo(json.dumps({"videos": [*map(plan.as_json, plans)], "failed": failed}, indent=2))
+    else:
+        typer.echo(plan.describe_all(plans, failed))
+    if failed:
+        raise VsrkitError(f"{len(failed)} of {len(plans) + len(failed)} cannot be upscaled")

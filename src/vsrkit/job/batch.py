@@ -51,11 +51,11 @@ def upscale_any(request: Request, on_progress: OnProgress) -> tuple[list[str], i
         if request.report or request.preview is not None:
             raise VideoError("--report and --preview need files; a pipe can be read only once")
         return [_through_pipe(request, on_progress)], 0
+    if videos := videos_in(Path(request.source)):
+        run = _folder if request.preview is None else _preview_folder
+        return run(request, videos, on_progress)
     if request.preview is not None:
         return _preview(request, on_progress), 0
-    videos = videos_in(Path(request.source))
-    if videos:
-        return _folder(request, videos, on_progress)
     return [_one(request, on_progress)], 0
 
 
@@ -88,6 +88,7 @@ def targets_of(videos: list[Path], folder: Path) -> list[Path]:
 def _one(request: Request, on_progress: OnProgress) -> str:
     if request.report:
         check_page(request.report)
+        _check_comparable(request)
     wishes = {f.name: getattr(request.wishes, f.name) for f in fields(Wishes)}
     done = upscale_video(
         request.source,
@@ -105,6 +106,16 @@ def _one(request: Request, on_progress: OnProgress) -> str:
         source = replace(source, span=request.span, deinterlace=request.deinterlace)
         write_report(source, open_source(request.target), request.report)
     return describe(done)
+
+
+def _check_comparable(request: Request) -> None:
+    """Refuse a report on an output that is smaller than its input before it is made."""
+    height, wanted = open_source(request.source).info.height, request.wishes.height
+    if wanted is not None and wanted < height:
+        raise VideoError(
+            f"a report needs an upscaled video, and --height {wanted} is less than the "
+            f"{height} lines of {request.source}; leave --report out"
+        )
 
 
 def describe(done: Upscaled) -> str:
@@ -145,6 +156,22 @@ def _folder(request: Request, videos: list[Path], on_progress: OnProgress) -> tu
             failed += 1
             lines.append(f"{video}: failed: {str(error) or type(error).__name__}")
     lines.append(f"{len(videos) - failed} of {len(videos)} videos done")
+    return lines, failed
+
+
+def _preview_folder(
+    request: Request, videos: list[Path], on_progress: OnProgress
+) -> tuple[list[str], int]:
+    """A folder of pictures for each video, under its name."""
+    lines, failed = [], 0
+    for video in videos:
+        target = Path(request.target) / video.name.replace(".", "-")
+        one = replace(request, source=str(video), target=str(target))
+        try:
+            lines += _preview(one, on_progress)
+        except VsrkitError as error:
+            failed += 1
+            lines.append(f"{video}: failed: {error}")
     return lines, failed
 
 
