@@ -5,6 +5,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from tests.scenes import scene
 
 from vsrkit.faults import BLOCKY, blockiness, has_pulldown, is_combed, is_repeated, look_for_faults
@@ -18,6 +19,12 @@ STEP = 5  # pixels a frame
 def pan(frames):
     wide = scene(3, 96, 128, STEP * frames)
     return [wide[:, :, STEP * n : STEP * n + 128] for n in range(frames)]
+
+
+def slow_pan(frames):
+    """A pixel a frame, out of focus: combs are too faint to be seen."""
+    wide = F.avg_pool2d(scene(3, 96, 128, frames)[None], 5, 1, 2)[0]
+    return [wide[:, :, n : n + 128] for n in range(frames)]
 
 
 def woven(even, odd):
@@ -64,6 +71,18 @@ def test_telecine(tmp_path):
     faults = faults_of(telecined(pan(24)), tmp_path)
     assert faults.telecine
     assert faults.combed == pytest.approx(0.4, abs=0.05)
+
+
+def test_telecine_of_a_slow_pan(tmp_path):
+    film = slow_pan(24)
+    assert not faults_of(film, tmp_path).telecine
+    assert faults_of(telecined(film), tmp_path).telecine
+
+
+def test_interlaced_slow_pan_is_no_telecine(tmp_path):
+    frames = slow_pan(61)
+    fields = [woven(a, b) for a, b in zip(frames[::2], frames[1::2], strict=False)]
+    assert not faults_of(fields, tmp_path).telecine
 
 
 def test_every_fifth_frame_repeated(tmp_path):

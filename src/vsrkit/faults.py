@@ -6,6 +6,7 @@ Looks at brightness alone, as 8-bit grey, in a few runs of frames spread over th
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice, pairwise
+from typing import Literal, TypeAlias, get_args
 
 import av
 import numpy as np
@@ -16,6 +17,7 @@ from vsrkit.video.probe import VideoInfo, opened, video_stream
 from vsrkit.video.read import Source
 
 Grey = NDArray[np.int16]  # (H, W), 0..255
+Field: TypeAlias = Literal["even", "odd"]  # its lines
 
 RUNS, RUN_LENGTH = 4, 26  # five periods of telecine and one frame to compare the first with
 MOVED = 12  # grey steps between two frames where something moves
@@ -23,6 +25,8 @@ TOOTH = 12 * 12  # product of two steps, to the line above and to the line below
 COMBED = 0.08  # share of the moving pixels that sit on a comb, from which a frame counts as combed
 STIRRED = 0.01  # share of the pixels that must move before a frame says anything about combs
 REPEATED = 0.35  # grey steps (mean) below which a frame repeats the one before
+CHANGED = 0.1  # grey steps (mean) that the other field changes by where one is repeated
+STILL = 0.6  # of the other field's change is what noise and encoder leave in a repeated one
 PERIOD = 5  # frames: 3:2 pulldown combs two of them, or repeats one
 BLACK = 24  # grey: limited-range black is 16, and encoders leave a little
 BAR = 0.02  # share of the height or width from which a black edge is a bar
@@ -49,6 +53,7 @@ class Faults:
 def look_for_faults(source: Source) -> Faults:
     """Decode a few runs of frames from all over a video (as stored: not deinterlaced)."""
     flags: list[list[tuple[bool | None, bool]]] = []
+    fields: list[list[Field | None]] = []
     edges, blocks = _Edges(), []
     for run in _runs(source):
         pictures = list(run)
@@ -56,10 +61,11 @@ def look_for_faults(source: Source) -> Faults:
             edges.add(picture)
         blocks += [blockiness(picture) for picture in pictures[:: max(1, len(pictures) // 4)]]
         flags.append([(is_combed(a, b), is_repeated(a, b)) for a, b in pairwise(pictures)])
+        fields.append([repeated_field(a, b) for a, b in pairwise(pictures)])
     told = [combed for run_flags in flags for combed, _ in run_flags if combed is not None]
     return Faults(
         combed=sum(told) / len(told) if len(told) >= PERIOD else None,
-        telecine=any(has_pulldown(run_flags) for run_flags in flags),
+        telecine=any(map(has_pulldown, flags)) or any(map(repeats_fields, fields)),
         bars=edges.bars(),
         blockiness=float(np.median(blocks)) if blocks else 1.0,
         bits_per_pixel=None if source.images else _bits_per_pixel(source),
@@ -166,6 +172,22 @@ def has_pulldown(flags: Sequence[tuple[bool | None, bool]]) -> bool:
     combed = [bool(comb) for comb, _ in flags]
     repeated = [repeat for _, repeat in flags]
     return _in_rhythm(combed, 2) or (_in_rhythm(repeated, 1) and not any(combed))
+
+
+def repeated_field(before: Grey, now: Grey) -> Field | None:
+    """The field that stays as it was while the other one changes, however little that is."""
+    change = np.abs(now - before)
+    even, odd = float(change[::2].mean()), float(change[1::2].mean())
+    if max(even, odd) < CHANGED or min(even, odd) > STILL * max(even, odd):
+        return None
+    return "even" if even < odd else "odd"
+
+
+def repeats_fields(fields: Sequence[Field | None]) -> bool:
+    """Whether each field is repeated once in five frames: 3:2, even where no comb can be seen."""
+    if len(fields) < 3 * PERIOD:
+        return False
+    return all(_in_rhythm([field == name for field in fields], 1) for name in get_args(Field))
 
 
 def _in_rhythm(events: Sequence[bool], of_five: int) -> bool:
