@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from tests.clips import write_clip
 from tests.scenes import scene
 
 from vsrkit.faults import BLOCKY, blockiness, has_pulldown, is_combed, is_repeated, look_for_faults
@@ -77,6 +78,13 @@ def test_telecine_of_a_slow_pan(tmp_path):
     film = slow_pan(24)
     assert not faults_of(film, tmp_path).telecine
     assert faults_of(telecined(film), tmp_path).telecine
+
+
+def test_a_single_line_has_no_fields(tmp_path):
+    clip = write_clip(
+        tmp_path / "in.mkv", frames=3, width=32, height=1, codec="ffv1", pix_fmt="yuv444p"
+    )
+    assert not look_for_faults(open_source(clip)).telecine
 
 
 def test_interlaced_slow_pan_is_no_telecine(tmp_path):

@@ -176,6 +176,8 @@ def has_pulldown(flags: Sequence[tuple[bool | None, bool]]) -> bool:
 
 def repeated_field(before: Grey, now: Grey) -> Field | None:
     """The field that stays as it was while the other one changes, however little that is."""
+    if len(now) < 2:
+        return None
     change = np.abs(now - before)
     even, odd = float(change[::2].mean()), float(change[1::2].mean())
     if max(even, odd) < CHANGED or min(even, odd) > STILL * max(even, odd):
