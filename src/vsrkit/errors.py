@@ -21,5 +21,9 @@ class VideoError(VsrkitError):
     """A video cannot be read or written."""
 
 
+class MemoryLimitError(VsrkitError):
+    """A job does not fit into the memory that it may take."""
+
+
 class StoppedError(VsrkitError):
     """The user stopped a job that can go on."""

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from torch import nn
 
-from vsrkit.errors import VsrkitError
+from vsrkit.errors import MemoryLimitError, VsrkitError
 from vsrkit.models.spec import Carried, Context, Segments, Spec, Window
 from vsrkit.precision import commonest_convolution
 
@@ -84,10 +84,11 @@ def plan_memory(
     fitting = [plan for plan in plans if plan.peak <= limit]
     if not fitting:
         least = min(plan.peak for plan in plans)
-        raise VsrkitError(
+        raise MemoryLimitError(
             f"frames of {width}x{height} need at least {show(least)} of memory with this model "
             f"({show(after)} of it after the model), {show(limit)} is the limit; raise "
-            "--max-memory, or use a smaller --tile, another model or a leaner --codec (prores)"
+            "--max-memory, or use a smaller --tile, another model or a leaner codec "
+            "(--codec prores in mkv or mov)"
         )
     return fitting[0]
 

@@ -53,6 +53,7 @@ class Plan:
     seconds: float
     file_size: int
     streams: dict[str, int]  # how many of each kind are kept
+    notes: list[str]  # what is otherwise than usual for memory's sake
     warnings: list[str]
 
 
@@ -120,6 +121,7 @@ def plan_video(
         seconds=frames * per_frame,
         file_size=round(size),
         streams={kind: kept.count(kind) for kind in sorted(set(kept))},
+        notes=list(prepared.notes),
         warnings=warnings(info, look_for_faults(opened), (prepared.height, prepared.width)),
     )
 
@@ -250,6 +252,7 @@ def describe(plan: Plan) -> str:
         "time": f"about {_clock(plan.seconds)} ({plan.seconds_per_frame:.2f} s a frame)",
     }
     lines = [f"{name:<8} {text}" for name, text in facts.items()]
+    lines += [f"note     {line}" for line in plan.notes]
     return "\n".join([*lines, *(f"warning  {line}" for line in plan.warnings)])
 
 

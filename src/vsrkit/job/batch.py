@@ -1,5 +1,6 @@
 """One request of the command line: a video, a pipe, a preview, or a folder of videos."""
 
+import logging
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -21,6 +22,8 @@ from vsrkit.video.encode import CODEC_OF
 from vsrkit.video.images import is_image, natural_order
 from vsrkit.video.mux import Clock
 from vsrkit.video.read import EVERYTHING, Picture, Source, Span, in_span, open_source
+
+log = logging.getLogger("vsrkit")
 
 VIDEOS = {".mp4", ".mkv", ".mov", ".avi", ".webm", ".m4v", ".y4m", ".mpg", ".mpeg", ".ts", ".m2ts"}
 VIDEOS |= {".wmv", ".flv", ".vob", ".3gp", ".mts"}
@@ -266,6 +269,8 @@ def _pipe_to_file(
         prepared = prepare(
             source, request.wishes, suffix=suffix, scratch=folder.path, by_rows=False
         )
+        for line in prepared.notes:
+            log.warning("%s", line)
         assert prepared.encoding is not None
         size = (prepared.height, prepared.width)
         frames = upscale_stream(pictures, prepared.engine, size=size, chunk=prepared.memory.chunk)

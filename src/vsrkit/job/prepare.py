@@ -10,7 +10,7 @@ import torch
 from av.video.format import VideoFormat
 from torch import nn
 
-from vsrkit.errors import VideoError, VsrkitError
+from vsrkit.errors import MemoryLimitError, VideoError, VsrkitError
 from vsrkit.job.settings import Choices, Quality, choose_precision, device_at_hand, output_size
 from vsrkit.memory import FRAME, SHARE, MemoryPlan, free_memory, parse_size, plan_memory, show
 from vsrkit.models import best_at_hand, load_model
@@ -18,7 +18,14 @@ from vsrkit.models.spec import Spec
 from vsrkit.precision import PrecisionName
 from vsrkit.upscale import Engine, make_engine
 from vsrkit.video.colour import layout_of, picture_bytes, planar_format
-from vsrkit.video.encode import Encoding, choose_encoding, encoder_memory, open_encoder
+from vsrkit.video.encode import (
+    LEAN_CODECS,
+    Encoding,
+    choose_encoding,
+    encoder_memory,
+    open_encoder,
+    what_is_spared,
+)
 from vsrkit.video.mux import check_container
 from vsrkit.video.read import Source
 
@@ -55,6 +62,7 @@ class Prepared:
     height: int  # of the result
     width: int
     encoding: Encoding | None  # None for images
+    notes: tuple[str, ...] = ()  # what the encoder does otherwise than usual, for memory's sake
 
 
 def prepare(
@@ -80,21 +88,14 @@ def prepare(
     if any(component.is_alpha for component in VideoFormat(info.pix_fmt).components):
         log.warning("what is transparent in %s does not stay so", source.path)
     height, width = output_size(info, model, scale=wishes.scale, height=wishes.height)
-    encoding = None
-    if suffix is not None:
-        turned = source.turned_size(height, width) if suffix == ".y4m" else (height, width)
-        encoding = choose_encoding(
-            info,
-            suffix=suffix,
-            height=turned[0],
-            width=turned[1],
-            codec=wishes.codec,
-            crf=wishes.crf,
-            pix_fmt=wishes.pix_fmt,
-            options=wishes.options,
-        )
-        if suffix == ".y4m" and info.rotation % 180:
-            encoding = replace(encoding, sample_aspect=1 / encoding.sample_aspect)
+    device = device_at_hand(wishes.device)
+    if wishes.chunk is None and _few_cores(device, wishes.workers):
+        wishes = replace(wishes, chunk=0)
+    encoding, memory, notes = _fitting(
+        source, wishes, model, (height, width), suffix=suffix, chosen=chosen, by_rows=by_rows
+    )
+    if encoding is not None and suffix is not None:
+        turned = _turned(source, (height, width), suffix)
         _say_what_is_lost(source, encoding, demanded=wishes.pix_fmt is not None)
         open_encoder(encoding)  # what it refuses is refused now and not after hours
         check_container(suffix, encoding)
@@ -103,16 +104,7 @@ def prepare(
                 "%dx%d becomes %dx%d, the last line doubled: %s has no odd sizes",
                 *(turned[1], turned[0], encoding.width, encoding.height, encoding.pix_fmt),
             )
-    made = FRAME * info.height * info.width * spec.scale**2
-    resized = height != info.height * spec.scale
-    after = encoder_memory(encoding) if encoding else 0
-    # Images, and frames that get another size, are whole, and three times for a moment.
-    after += 3 * made if resized or encoding is None else 0
-    after += 2 * FRAME * info.height * info.width if source.images else 0  # files are read whole
-    device = device_at_hand(wishes.device)
-    if wishes.chunk is None and _few_cores(device, wishes.workers):
-        wishes = replace(wishes, chunk=0)
-    memory = _memory(model, source, wishes, chosen, after, by_rows=by_rows)
+    _say_tiles(memory, wishes, spec)
     engine = make_engine(
         model,
         precision=choose_precision(wishes.precision, chosen),
@@ -124,7 +116,13 @@ def prepare(
     if not memory.recalls:
         engine = replace(engine, recalls=None)
     return Prepared(
-        model=name, engine=engine, memory=memory, height=height, width=width, encoding=encoding
+        model=name,
+        engine=engine,
+        memory=memory,
+        height=height,
+        width=width,
+        encoding=encoding,
+        notes=notes,
     )
 
 
@@ -182,32 +180,123 @@ def _model(wish: str | Path | nn.Module | None) -> tuple[str, nn.Module]:
     return name, load_model(name)
 
 
+def _fitting(
+    source: Source,
+    wishes: Wishes,
+    model: nn.Module,
+    size: tuple[int, int],
+    *,
+    suffix: str | None,
+    chosen: Choices,
+    by_rows: bool,
+) -> tuple[Encoding | None, MemoryPlan, tuple[str, ...]]:
+    """The encoding and the plan that keep within memory, and what is unusual about them.
+
+    Where the encoder is left to us and does not fit, the first leaner one that does is taken.
+    """
+    if suffix is None:
+        return None, _memory(model, source, wishes, chosen, None, size, by_rows=by_rows), ()
+    refused: MemoryLimitError | None = None
+    for codec in _codecs(wishes, suffix, chosen):
+        encoding = _encoding(source, wishes, size, suffix, codec)
+        try:
+            memory = _memory(model, source, wishes, chosen, encoding, size, by_rows=by_rows)
+        except MemoryLimitError as error:
+            refused = refused or error
+            continue
+        return encoding, memory, _notes(encoding, wishes, suffix, begun=chosen.codec is not None)
+    assert refused is not None
+    raise refused
+
+
+def _codecs(wishes: Wishes, suffix: str, chosen: Choices) -> tuple[str | None, ...]:
+    """Codecs to try; None is the usual one. A job that was begun keeps its own."""
+    lean = LEAN_CODECS.get(suffix, ())
+    if wishes.codec or wishes.crf is not None or wishes.pix_fmt or wishes.options:
+        return (wishes.codec,)
+    if chosen.codec:
+        return (chosen.codec if chosen.codec in lean else None,)
+    return (None, *lean)
+
+
+def _notes(encoding: Encoding, wishes: Wishes, suffix: str, *, begun: bool) -> tuple[str, ...]:
+    """Lines about an encoder that is another one than usual, or does without something."""
+    size = f"{encoding.width}x{encoding.height}"
+    if wishes.codec is None and encoding.codec in LEAN_CODECS.get(suffix, ()):
+        why = "as this job began" if begun else f"the usual codec needs too much memory for {size}"
+        return (
+            f"encodes with {encoding.codec}, files become larger: {why}; "
+            "choose by --codec, or raise --max-memory",
+        )
+    if spared := what_is_spared(encoding):
+        return (
+            f"{encoding.codec} does without {spared}, files become larger: they need too much "
+            f"memory for {size}; choose by --codec or -e",
+        )
+    return ()
+
+
+def _encoding(
+    source: Source, wishes: Wishes, size: tuple[int, int], suffix: str, codec: str | None
+) -> Encoding:
+    height, width = _turned(source, size, suffix)
+    encoding = choose_encoding(
+        source.info,
+        suffix=suffix,
+        height=height,
+        width=width,
+        codec=codec,
+        crf=wishes.crf,
+        pix_fmt=wishes.pix_fmt,
+        options=wishes.options,
+    )
+    if suffix == ".y4m" and source.info.rotation % 180:
+        return replace(encoding, sample_aspect=1 / encoding.sample_aspect)
+    return encoding
+
+
+def _turned(source: Source, size: tuple[int, int], suffix: str) -> tuple[int, int]:
+    """The size as it is written: y4m cannot say that a picture is to be turned."""
+    return source.turned_size(*size) if suffix == ".y4m" else size
+
+
 def _memory(
     model: nn.Module,
     source: Source,
     wishes: Wishes,
     chosen: Choices,
-    after: int,
+    encoding: Encoding | None,
+    size: tuple[int, int],
     *,
     by_rows: bool,
 ) -> MemoryPlan:
-    limit = wishes.max_memory
-    if isinstance(limit, str):
-        limit = parse_size(limit)
-    if limit is None:
-        limit = round(SHARE * free_memory())
-    plan = plan_memory(
+    info = source.info
+    spec: Spec = model.spec  # type: ignore[assignment]
+    made = FRAME * info.height * info.width * spec.scale**2
+    resized = size[0] != info.height * spec.scale
+    after = encoder_memory(encoding) if encoding else 0
+    # Images, and frames that get another size, are whole, and three times for a moment.
+    after += 3 * made if resized or encoding is None else 0
+    after += 2 * FRAME * info.height * info.width if source.images else 0  # files are read whole
+    return plan_memory(
         model,
-        height=source.info.height,
-        width=source.info.width,
-        limit=limit // max(1, wishes.workers),
+        height=info.height,
+        width=info.width,
+        limit=_limit(wishes) // max(1, wishes.workers),
         tile=wishes.tile if wishes.tile is not None else chosen.tile,
         chunk=wishes.chunk,
         after=after,
-        held=picture_bytes(source.info.pix_fmt) if by_rows else FRAME,
+        held=picture_bytes(info.pix_fmt) if by_rows else FRAME,
         by_rows=by_rows,
     )
-    spec_tile = model.spec.tile
-    if plan.tile and spec_tile is None and wishes.tile is None:
-        log.warning("runs in tiles of %d pixels to stay below %s", plan.tile, show(limit))
-    return plan
+
+
+def _limit(wishes: Wishes) -> int:
+    if isinstance(wishes.max_memory, str):
+        return parse_size(wishes.max_memory)
+    return round(SHARE * free_memory()) if wishes.max_memory is None else wishes.max_memory
+
+
+def _say_tiles(plan: MemoryPlan, wishes: Wishes, spec: Spec) -> None:
+    if plan.tile and spec.tile is None and wishes.tile is None:
+        log.warning("runs in tiles of %d pixels to stay below %s", plan.tile, show(_limit(wishes)))

@@ -132,6 +132,8 @@ def upscale_video(
             chosen=_choices(earlier, wanted),
             scratch=folder.path,
         )
+        for line in prepared.notes:
+            log.warning("%s", line)
         spec = prepared.engine.spec
         stride, engines = stride_of(spec, quality), engines_for(prepared.engine, workers)
         settings = describe_settings(wanted, prepared, goal, quality)

@@ -24,6 +24,7 @@ class Choices:
 
     precision: Precision | None = None
     tile: int | None = None  # 0 for whole frames
+    codec: str | None = None
 
     @classmethod
     def of(cls, settings: Mapping[str, str]) -> "Choices":
@@ -35,6 +36,7 @@ class Choices:
         return cls(
             Precision(dtype, layout == "channels-last") if known else None,  # type: ignore[arg-type]
             int(settings.get("tile", "0")),
+            settings.get("codec"),
         )
 
 

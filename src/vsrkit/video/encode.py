@@ -15,6 +15,7 @@ from torch import Tensor
 from vsrkit.errors import VideoError
 from vsrkit.rows import Rows, whole_of
 from vsrkit.video.colour import (
+    BT601_625,
     BT709,
     FULL,
     LIMITED,
@@ -51,6 +52,8 @@ class CodecRule:
     # Memory of the encoder (measured, rounded up): so many pictures as they are stored, and MiB.
     held: float = 120
     base: int = 100
+    alone: bool = False  # an encoder for each picture: one for all would keep those before it
+    spares: str = ""  # what it does without, for people
     large: "CodecRule | None" = None  # for pictures of more than LARGE bytes
     huge: "CodecRule | None" = None  # for those of more than HUGE bytes
 
@@ -76,7 +79,9 @@ RULES = {
         large=CodecRule({**FEW, "rc-lookahead": "2"}, held=16),
         # No look-ahead, and whole pixels of motion: planes of half pixels take more than the rest.
         huge=CodecRule(
-            {**FEW, "rc-lookahead": "0", "mbtree": "0", "subq": "0", "weightp": "none"}, held=9
+            {**FEW, "rc-lookahead": "0", "mbtree": "0", "subq": "0", "weightp": "none"},
+            held=9,
+            spares="look-ahead and half pixels of motion",
         ),
     ),
     "libx265": CodecRule(
@@ -97,10 +102,23 @@ RULES = {
     ),
     "ffv1": CodecRule({"level": "3", "slices": "4", "slicecrc": "1"}, held=30, base=0),
     "prores_ks": CodecRule({"profile": "3"}, held=0.3),
+    "mjpeg": CodecRule(  # quality 2 of 31, the best that is of use, in units of 1/118
+        {"flags": "+qscale", "global_quality": "236", "huffman": "default"},
+        held=2.4,
+        base=50,
+        alone=True,
+    ),
     "rawvideo": CodecRule({}, held=4, base=0),
 }
 CODEC_OF = {".webm": "libvpx-vp9", ".mkv": "libx264", ".mp4": "libx264", ".mov": "libx264"}
 CODEC_OF |= {".m4v": "libx264", ".y4m": "rawvideo"}
+# What to take instead where the codec is left to us and does not fit into memory.
+LEAN_CODECS: dict[str, tuple[str, ...]] = {
+    ".mkv": ("prores_ks", "mjpeg"),
+    ".mov": ("prores_ks", "mjpeg"),
+    ".mp4": ("mjpeg",),
+    ".m4v": ("mjpeg",),
+}
 NAMES = {"h264": "libx264", "x264": "libx264", "hevc": "libx265", "h265": "libx265"}
 NAMES |= {"x265": "libx265", "av1": "libsvtav1", "vp9": "libvpx-vp9", "prores": "prores_ks"}
 
@@ -172,7 +190,7 @@ def choose_encoding(
         width=even_width,
         pix_fmt=form,
         rate=info.frame_rate.limit_denominator(100_000),
-        colour=_output_colour(info, layout),
+        colour=_output_colour(info, layout, name),
         sample_aspect=info.sample_aspect,
     )
 
@@ -183,6 +201,7 @@ class Encoder:
     def __init__(self, encoding: Encoding) -> None:
         self.encoding = encoding
         self._frames = 0
+        self._alone = _rule(encoding).alone
         self._context = open_encoder(encoding)
 
     def encode(self, frame: Tensor | Rows) -> list[EncodedPacket]:
@@ -195,7 +214,11 @@ class Encoder:
         picture.pts = self._frames
         picture.time_base = 1 / encoding.rate
         self._frames += 1
-        return [_plain(packet) for packet in self._context.encode(picture)]
+        packets = [_plain(packet) for packet in self._context.encode(picture)]
+        if self._alone:
+            packets += self.finish()
+            self._context = open_encoder(encoding)
+        return packets
 
     def finish(self) -> list[EncodedPacket]:
         """The packets that the encoder still held."""
@@ -213,9 +236,22 @@ def encode_all(frames: Iterable[Tensor | Rows], encoding: Encoding) -> Iterator[
 
 def encoder_memory(encoding: Encoding) -> int:
     """Bytes that an encoder takes, estimated, with the picture that it is given."""
-    picture = encoding.height * encoding.width * picture_bytes(encoding.pix_fmt)
-    rule = rule_of(encoding.codec, picture)
+    picture, rule = _picture(encoding), _rule(encoding)
     return round(picture * (rule.held + 1)) + (rule.base << 20)
+
+
+def what_is_spared(encoding: Encoding) -> str:
+    """What an encoder does without for the size of its pictures; nothing for most."""
+    return _rule(encoding).spares
+
+
+def _rule(encoding: Encoding) -> CodecRule:
+    return rule_of(encoding.codec, _picture(encoding))
+
+
+def _picture(encoding: Encoding) -> float:
+    """Bytes of a picture."""
+    return encoding.height * encoding.width * picture_bytes(encoding.pix_fmt)
 
 
 def open_encoder(encoding: Encoding) -> VideoCodecContext:
@@ -330,8 +366,13 @@ def _distance(layout: Layout | None, wanted: Layout) -> tuple[int, ...]:
     )
 
 
-def _output_colour(info: VideoInfo, layout: Layout) -> Colour:
-    """The source's colours; RGB that becomes YUV is BT.709 in limited range."""
+def _output_colour(info: VideoInfo, layout: Layout, codec: str) -> Colour:
+    """The source's colours; RGB that becomes YUV is BT.709 in limited range.
+
+    JPEG has one matrix and one range, and decoders look no further.
+    """
+    if codec == "mjpeg":
+        return replace(info.colour, matrix=BT601_625, range=FULL, siting="center")
     source = layout_of(planar_format(info.pix_fmt))
     if layout.kind == "rgb":
         return replace(info.colour, matrix=RGB, range=FULL)
