@@ -9,6 +9,7 @@ from tests.clips import write_clip, write_rich_clip
 from tests.scenes import scene
 from tests.test_cli import run_inside
 
+from vsrkit import plan as plan_module
 from vsrkit.errors import VideoError
 from vsrkit.faults import Faults, warnings
 from vsrkit.job.prepare import Wishes
@@ -125,6 +126,22 @@ def test_a_folder_of_videos(tmp_path, monkeypatch, capsys):
     assert len(json.loads(out)["videos"]) == 2
     assert "c.mp4" in json.loads(out)["failed"][0]
     assert "1 of 3 cannot be upscaled" in err
+
+
+def test_a_folder_goes_on_after_any_failure(tmp_path, monkeypatch):
+    write_clip(tmp_path / "a.mkv")
+    write_clip(tmp_path / "b.mkv")
+    look = plan_module.look_for_faults
+
+    def stumble(source):
+        if source.path.name == "a.mkv":
+            raise RuntimeError("out of luck")
+        return look(source)
+
+    monkeypatch.setattr(plan_module, "look_for_faults", stumble)
+    plans, failed = plan_module.plan_folder(tmp_path, wishes=BICUBIC)
+    assert [plan.frames for plan in plans] == [6]
+    assert "a.mkv: out of luck" in failed[0]
 
 
 @pytest.mark.parametrize(

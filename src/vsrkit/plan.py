@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import Tensor
 
-from vsrkit.errors import VideoError, VsrkitError
+from vsrkit.errors import VideoError
 from vsrkit.faults import look_for_faults, warnings
 from vsrkit.job.batch import targets_of, videos_in
 from vsrkit.job.prepare import Prepared, Wishes, prepare, whole_frames
@@ -144,8 +144,8 @@ def plan_folder(
                 video, path, wishes, span=span, frame_rate=frame_rate, deinterlace=deinterlace
             )
             plans.append(made)
-        except VsrkitError as error:
-            failed.append(f"{video}: {error}")
+        except Exception as error:  # noqa: BLE001  whatever is wrong with one, the others go on
+            failed.append(f"{video}: {str(error) or type(error).__name__}")
     return plans, failed
 
 

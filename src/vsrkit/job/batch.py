@@ -172,9 +172,9 @@ def _preview_folder(
         one = replace(request, source=str(video), target=str(target))
         try:
             lines += _preview(one, on_progress)
-        except VsrkitError as error:
+        except Exception as error:  # noqa: BLE001  whatever is wrong with one, the others go on
             failed += 1
-            lines.append(f"{video}: failed: {error}")
+            lines.append(f"{video}: failed: {str(error) or type(error).__name__}")
     return lines, failed
 
 
