@@ -204,12 +204,12 @@ def test_bicubic_is_the_same_whole_or_tiled():
 MEMORY = """
 import resource, sys, torch
 from dataclasses import replace
-from vsrkit.models.vsrt_small import SMALL, VSRTSmall
+from vsrkit.models.vsrt_small import SmallConfig, VSRTSmall
 from vsrkit.precision import Precision
 from vsrkit.upscale import make_engine, upscale_frames
 
 torch.set_num_threads(1)
-config = replace(SMALL, channels=16, tower_blocks=1, attention_channels=8, attention_heads=1)
+config = SmallConfig(channels=16, tower_blocks=1, attention_channels=8, attention_heads=1)
 engine = make_engine(VSRTSmall(config), precision=Precision("float32", True))
 source = (torch.rand(3, 24, 24) for _ in range(2000))
 peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

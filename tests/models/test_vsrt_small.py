@@ -7,7 +7,7 @@ import torch
 
 from vsrkit.errors import VsrkitError, WeightsError
 from vsrkit.models.basicvsr import BasicVSR, BasicVSRConfig, public_name
-from vsrkit.models.vsrt_small import SMALL, SmallConfig, VSRTSmall, inherit
+from vsrkit.models.vsrt_small import SmallConfig, VSRTSmall, inherit
 
 TINY = SmallConfig(channels=8, tower_blocks=1, head_blocks=1, attention_channels=4)
 
@@ -94,7 +94,7 @@ def test_a_fresh_model_is_the_enlarged_frame():
 
 
 def test_bfloat16_stays_close_to_float32():
-    model = awake(replace(SMALL, tower_blocks=2))
+    model = awake(SmallConfig(tower_blocks=2))
     clip = torch.rand(1, 3, 3, 24, 24)
     with torch.no_grad():
         exact = model(clip)

@@ -162,9 +162,9 @@ def test_times_and_names():
 
 def test_our_own_preset_by_the_command(video, tmp_path):
     words = ["reproduce", "ablation", "-m", "vsrt-s", "--data", str(video), "-o", str(tmp_path),
-             "--variant", "w/o attention", "--variant", "1 frame", "--steps", "1", "--crop", "16",
+             "--variant", "w/o STCSA", "--variant", "1 frame", "--steps", "1", "--crop", "16",
              "--batch-size", "1", "--workers", "0"]  # fmt: skip
     done = CliRunner().invoke(app, words, catch_exceptions=False)
     assert done.exit_code == 0, done.output
-    assert "| w/o attention |" in done.output
+    assert "| w/o STCSA |" in done.output
     assert "| w/o flow |" not in done.output

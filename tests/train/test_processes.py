@@ -19,7 +19,7 @@ from vsrkit.train.processes import LostProcessError, Processes, joined_processes
 def gradients(config, processes):
     """What one step of this process adds up to."""
     shares, _ = loop.open_data(config, None)
-    run = loop.start_run(config, processes, resume=False)
+    run = loop.start_run(config, processes, shares, resume=False)
     run.shared.train()
     loop.compute_gradients(run, loop.batches_of(config, shares, processes).step(5))
     return {name: p.grad.contiguous() for name, p in run.model.named_parameters()}

@@ -1,6 +1,7 @@
 """The zoo: how to build, load and save a model; models/table.py says which there are."""
 
 import logging
+from collections.abc import Mapping
 from dataclasses import asdict, fields, replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -142,13 +143,18 @@ def _load_own(
         )
     architecture = ARCHITECTURES[about["architecture"]]
     try:
-        config = architecture.config(**about.get("config", {}))
+        config = architecture.config(**_with_tuples(about.get("config", {})))
         config = with_options(config, frames=frames, heads=heads)
         model = architecture.build(config).eval()
     except (TypeError, ValueError, RuntimeError) as error:
         raise WeightsError(f"{path} describes itself wrongly: {error}") from error
     fill(model, checkpoint.tensors, source=str(path))
     return model
+
+
+def _with_tuples(values: Mapping[str, Any]) -> dict[str, Any]:
+    """JSON has no tuples; configs have no lists."""
+    return {name: tuple(v) if isinstance(v, list) else v for name, v in values.items()}
 
 
 def load_spynet(path: str | Path) -> SPyNet:

@@ -1,5 +1,7 @@
 """Parts that several papers share: residual blocks, the tower, the two-stage upsampling tail."""
 
+from collections.abc import Sequence
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -19,13 +21,16 @@ def conv3x3(inputs: int, outputs: int, stride: int = 1) -> nn.Conv2d:
 
 
 class ResidualBlock(nn.Module):
-    """x + conv(act(conv(x))), ReLU unless a slope is given; starts near the identity."""
+    """x + conv(act(conv(x))), ReLU unless a slope is given; starts near the identity.
 
-    def __init__(self, channels: int, slope: float = 0.0) -> None:
+    width: channels between the two convolutions, None as many as outside
+    """
+
+    def __init__(self, channels: int, slope: float = 0.0, width: int | None = None) -> None:
         super().__init__()
         self.slope = slope
-        self.conv1 = conv3x3(channels, channels)
-        self.conv2 = conv3x3(channels, channels)
+        self.conv1 = conv3x3(channels, width or channels)
+        self.conv2 = conv3x3(width or channels, channels)
         for conv in (self.conv1, self.conv2):
             nn.init.kaiming_normal_(conv.weight)
             conv.weight.data.mul_(0.1)
@@ -46,7 +51,7 @@ def residual_blocks(count: int, channels: int, slope: float = 0.0) -> nn.Sequent
 
 
 class Tower(nn.Module):
-    """3x3 convolution to `channels`, LeakyReLU, `count` residual blocks.
+    """3x3 convolution to `channels`, LeakyReLU, `count` residual blocks (or those of given widths).
 
     `main` keeps the public key names: `main.0` is the convolution, `main.2` the blocks.
     """
@@ -59,12 +64,19 @@ class Tower(nn.Module):
         *,
         slope: float = 0.1,
         block_slope: float = 0.0,
+        widths: Sequence[int] = (),
     ) -> None:
         super().__init__()
         self.main = nn.Sequential(
             conv3x3(inputs, channels),
             nn.LeakyReLU(slope, inplace=True),
-            residual_blocks(count, channels, block_slope),
+            nn.Sequential(
+                *(
+                    ResidualBlock(channels, block_slope, w)
+                    for w in widths or [channels] * count
+                    if w
+                )
+            ),
         )
 
     def forward(self, x: Tensor) -> Tensor:  # (N, inputs, H, W) -> (N, C, H, W)
@@ -110,12 +122,18 @@ class TwoStageTail(nn.Module):
     """x4 in two pixel-shuffle stages and one or two convolutions at full size: features to RGB."""
 
     def __init__(
-        self, channels: int, *, hidden: int = 64, slope: float = 0.1, full_size_conv: bool = True
+        self,
+        channels: int,
+        *,
+        middle: int | None = None,  # channels at twice the size; None: as many as given
+        hidden: int = 64,  # channels at four times the size
+        slope: float = 0.1,
+        full_size_conv: bool = True,
     ) -> None:
         super().__init__()
         self.slope = slope
-        self.upconv1 = conv3x3(channels, channels * 4)
-        self.upconv2 = conv3x3(channels, hidden * 4)
+        self.upconv1 = conv3x3(channels, (middle or channels) * 4)
+        self.upconv2 = conv3x3(middle or channels, hidden * 4)
         self.conv_hr = conv3x3(hidden, hidden) if full_size_conv else None
         self.conv_last = conv3x3(hidden, 3)
 

@@ -77,7 +77,7 @@ def _pack(conv: nn.Conv2d, x: Tensor) -> Packed:
     if known is None or known.origin != origin:
         weight = torch.ops.aten.mkldnn_reorder_conv2d_weight(
             conv.weight.detach().to(x.dtype).to_mkldnn(),
-            PADDING, STRIDE, DILATION, GROUPS, list(x.shape),
+            PADDING, STRIDE, DILATION, GROUPS, [len(x), conv.in_channels, *x.shape[-2:]],
         )  # fmt: skip
         known = _packed[conv] = Packed(weight, conv.bias.detach().to(x.dtype), origin)
     return known

@@ -157,7 +157,7 @@ MODELS: dict[str, Entry] = {
     ),
     "vsrt-s-web": Entry(
         architecture="vsrt-small",
-        config=vsrt_small.SMALL,
+        config=vsrt_small.SmallConfig(),
         summary="The same, trained on for compressed video; what `upscale` uses",
         weights="vsrt-s-web.safetensors",
     ),

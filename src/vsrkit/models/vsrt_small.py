@@ -34,14 +34,19 @@ Flows: TypeAlias = Sequence[Tensor | None]  # by frame, (B, 2, H, W)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SmallConfig:
-    """Everything that decides the network; the defaults are `vsrt-s`."""
+    """Everything that decides the network; `SMALL` is `vsrt-s`, `MEDIUM` is `vsrt-m`."""
 
     channels: int = 64
     tower_blocks: int = 4  # residual blocks per direction
+    # Or, block by block, the channels between its two convolutions; 0: there is no such block.
+    backward_widths: tuple[int, ...] = ()
+    forward_widths: tuple[int, ...] = ()
     head_blocks: int = 1
     propagation: Literal["carried", "hop", "none"] = "carried"
     flow: Literal["light", "spynet", "none"] = "light"
+    flow_channels: int = 48  # of the light flow network
     tail: Literal["direct", "two-stage"] = "direct"
+    tail_widths: tuple[int, int] = (0, 64)  # of a two-stage tail: at 2x (0: as at 1x) and 4x size
     attention: bool = True
     attention_channels: int = 32
     attention_heads: int = 2
@@ -52,8 +57,33 @@ class SmallConfig:
     warmup: int = 4
 
 
-SMALL = SmallConfig()
-MEDIUM = SmallConfig(tower_blocks=12, head_blocks=2)
+# The widths are what `train.narrow.choose_widths` finds with 36 and 110 times 16 channels to spend
+# on BasicVSR's 60 blocks: the early ones need few, the last ones most.
+SMALL = SmallConfig(
+    backward_widths=(
+        0, 16, 0, 16, 16, 16, 0, 0, 16, 0, 0, 0, 0, 0, 0,
+        0, 0, 0, 0, 0, 0, 16, 0, 16, 16, 16, 16, 16, 16, 16,
+    ),
+    forward_widths=(
+        0, 16, 16, 0, 16, 16, 16, 16, 16, 0, 0, 0, 0, 0, 0,
+        0, 16, 16, 16, 16, 16, 16, 16, 16, 16, 16, 16, 32, 32, 16,
+    ),
+    flow_channels=24,
+)  # fmt: skip
+MEDIUM = SmallConfig(
+    backward_widths=(
+        16, 16, 16, 16, 16, 16, 16, 16, 16, 16, 16, 16, 16, 16, 16,
+        16, 16, 16, 16, 32, 32, 32, 32, 48, 48, 48, 48, 48, 48, 48,
+    ),
+    forward_widths=(
+        0, 16, 16, 16, 16, 16, 16, 16, 16, 32, 32, 32, 32, 32, 32,
+        32, 48, 48, 32, 32, 48, 48, 48, 48, 48, 48, 48, 48, 48, 48,
+    ),
+    head_blocks=0,
+    tail="two-stage",  # a third of BasicVSR's, which one convolution at LR size does not replace
+    tail_widths=(48, 32),
+    flow_channels=24,
+)  # fmt: skip
 
 
 class VSRTSmall(nn.Module):
@@ -66,10 +96,11 @@ class VSRTSmall(nn.Module):
             scale=4, context=Segments(config.segment, config.warmup), minimum=SMALLEST_SIDE
         )
         c = config.channels
-        self.flow = {"light": LightFlow, "spynet": SPyNet, "none": nn.Identity}[config.flow]()
+        self.flow = _flow_network(config)
         self.encoder = conv3x3(3, c) if config.propagation == "hop" else None
-        self.backward_tower = Tower(3 + c, c, config.tower_blocks)
-        self.forward_tower = Tower(3 + c, c, config.tower_blocks)
+        count = config.tower_blocks
+        self.backward_tower = Tower(3 + c, c, count, widths=config.backward_widths)
+        self.forward_tower = Tower(3 + c, c, count, widths=config.forward_widths)
         self.fusion = nn.Conv2d(2 * c, c, 1)
         self.attention = (
             SpanAttention(
@@ -84,7 +115,12 @@ class VSRTSmall(nn.Module):
             else None
         )
         self.head = residual_blocks(config.head_blocks, c)
-        self.tail = DirectTail(c) if config.tail == "direct" else TwoStageTail(c)
+        middle, hidden = config.tail_widths
+        self.tail = (
+            DirectTail(c)
+            if config.tail == "direct"
+            else TwoStageTail(c, middle=middle, hidden=hidden)
+        )
 
     def forward(self, clip: Tensor, keep: slice | None = None) -> Tensor:
         """(B, T, 3, H, W) -> (B, T, 3, 4H, 4W), or only the frames in `keep`.
@@ -169,6 +205,16 @@ class VSRTSmall(nn.Module):
             projected = {n: projected.get(n) or self.attention.project(fused[n]) for n in near}
             seen = {n - t: projected[n] for n in near}
             yield t, fused[t] + self.attention(projected[t], seen)
+
+
+def _flow_network(config: SmallConfig) -> nn.Module:
+    match config.flow:
+        case "light":
+            return LightFlow(config.flow_channels)
+        case "spynet":
+            return SPyNet()
+        case "none":
+            return nn.Identity()
 
 
 class DirectTail(nn.Module):

@@ -47,6 +47,7 @@ class Batches:
     reversal: bool
     rank: int = 0
     processes: int = 1
+    distinct: int = 0  # pairs in the list, which then begins anew; 0: it has no end
 
     def __post_init__(self) -> None:
         if not any(share.weight for share in self.shares):
@@ -70,6 +71,8 @@ class Batches:
 
     def pair(self, number: int) -> tuple[Tensor, Tensor]:
         """Pair `number` of the endless list: (T, 3, H, W), (T, 3, sH, sW)."""
+        if self.distinct:
+            number %= self.distinct
         rng = np.random.default_rng([self.seed, number])
         weights = np.array([s.weight if self._windows(s).any() else 0.0 for s in self.shares])
         share = self.shares[rng.choice(len(self.shares), p=weights / weights.sum())]

@@ -46,9 +46,9 @@ class TrainConfig:
     degradation: str = "bi"  # bi, bd, bd-matlab12, crf25, crf15-35, realistic, bi+crf15-35
     model: str = "vsrt-s"  # a name or a weight file
     warm_start: tuple[str, ...] = ()  # weight files; "flow=FILE" fills only the part called flow
-    teacher: str = ""  # a trained BasicVSR; the model, one of our presets, learns its features
-    teacher_weight: float = 1.0  # of the features, beside the frames
-    teacher_leads: float = 1.0  # share of clips on which the model goes on from its features
+    teacher: str = ""  # a trained BasicVSR; the model, one of our presets, is narrowed from it
+    teacher_weight: float = 0.3  # of its features, beside its frames
+    distinct_clips: int = 0  # drawn again and again, a teacher answers each once; 0: no end
     # Held-out clips: patterns of their names, else about this share of the clips, whole series.
     validation: tuple[str, ...] = ()
     validation_share: float = 0.1
@@ -70,7 +70,7 @@ class TrainConfig:
     flow_learning_rate_scale: float = 1.0
     flow_frozen_steps: int = 0  # the flow network rests while what uses it settles
     betas: tuple[float, float] = (0.9, 0.99)
-    schedule: Literal["cosine", "restarts", "constant"] = "cosine"
+    schedule: Literal["cosine", "linear", "restarts", "constant"] = "cosine"
     warmup_steps: int = 0
     minimum_learning_rate: float = 1e-7
     periods: tuple[int, ...] = ()  # steps of each cosine with `schedule="restarts"`
@@ -98,7 +98,8 @@ class TrainConfig:
                 raise ConfigError(f"{name} must be at least 1, got {getattr(self, name)}")
         for name in ("unreadable_limit", "teacher_weight", "learning_rate", "warmup_steps",
                      "minimum_learning_rate", "flow_learning_rate_scale", "flow_frozen_steps",
-                     "clip_gradients", "workers", "seed", "validation_crop"):  # fmt: skip
+                     "clip_gradients", "workers", "seed", "validation_crop",
+                     "distinct_clips"):  # fmt: skip
             if not 0 <= getattr(self, name) < math.inf:
                 raise ConfigError(f"{name} must be 0 or more, got {getattr(self, name)}")
         for name in ("ema_decay", "validation_share"):

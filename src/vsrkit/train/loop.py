@@ -45,6 +45,8 @@ from vsrkit.train.validate import Held, held_pieces, score
 
 log = logging.getLogger("vsrkit")
 
+NARROWED_BY = 16  # clips that show which of a teacher's channels matter
+
 
 def train(
     config: TrainConfig, *, resume: bool = False, on_progress: OnProgress | None = None
@@ -53,7 +55,7 @@ def train(
     with joined_processes(config.device) as processes:
         with processes.first_goes_first():
             shares, held = open_data(config, on_progress)
-        run = start_run(config, processes, resume=resume)
+        run = start_run(config, processes, shares, resume=resume)
         if processes.is_first:
             clips = f"{sum(len(share.clips) for share in shares)} clips, {len(held)} held out"
             log.info("%s in %s, %s", config.model, run.precision, clips)
@@ -94,7 +96,9 @@ class Run:
         return Path(self.config.run_dir)
 
 
-def start_run(config: TrainConfig, processes: Processes, *, resume: bool) -> Run:
+def start_run(
+    config: TrainConfig, processes: Processes, shares: Sequence[Share], *, resume: bool
+) -> Run:
     """Build everything, and put it back as it was if the run is to be resumed."""
     run_dir, device = Path(config.run_dir), own_device(config.device)
     state = run_dir / STATE
@@ -102,7 +106,7 @@ def start_run(config: TrainConfig, processes: Processes, *, resume: bool) -> Run
         raise ConfigError(f"{run_dir} holds a run already; use --resume or another run_dir")
     keep_freed_memory(ALL)  # the next step needs as much again
     torch.manual_seed(config.seed)
-    model = starting_model(config).to(device)
+    model = starting_model(config, shares).to(device)
     config = fitted(config, model.spec)  # type: ignore[arg-type]
     precision = resolve_precision(config.precision, model, device)
     lay_out_to_train(model, precision)
@@ -212,7 +216,9 @@ def save_run(run: Run) -> None:
         save_model(run.directory / "last.safetensors", run.ema.model, step=run.progress.step)
 
 
-def batches_of(config: TrainConfig, shares: Sequence[Share], processes: Processes) -> Batches:
+def batches_of(
+    config: TrainConfig, shares: Sequence[Share], processes: Processes | None = None
+) -> Batches:
     """What the config says of batches, for this process."""
     return Batches(
         shares=shares,
@@ -223,8 +229,9 @@ def batches_of(config: TrainConfig, shares: Sequence[Share], processes: Processe
         crop=config.crop,
         flips=config.flips,
         reversal=config.reversal,
-        rank=processes.rank,
-        processes=processes.count,
+        rank=processes.rank if processes else 0,
+        processes=processes.count if processes else 1,
+        distinct=config.distinct_clips,
     )
 
 
@@ -254,12 +261,14 @@ def open_data(
     return shares, held
 
 
-def starting_model(config: TrainConfig) -> nn.Module:
+def starting_model(config: TrainConfig, shares: Sequence[Share]) -> nn.Module:
     """The model with a file's weights, a teacher's or fresh ones, then those of the warm starts."""
     if config.model not in MODELS:
         model = load_model(config.model)
     elif config.teacher:
-        model = pupil_of(teacher_named(config.teacher), build_model(config.model).config)
+        pairs = batches_of(replace(config, batch_size=NARROWED_BY, accumulate=1), shares)
+        lr, _ = pairs.step(0)[0]
+        model = pupil_of(teacher_named(config.teacher), build_model(config.model).config, lr)
     else:
         model = build_model(config.model)
     for source in config.warm_start:
@@ -275,7 +284,8 @@ def with_loss(
         return PixelLoss(model, config.loss_reduction)
     teacher = teacher_named(config.teacher).to(device)
     lay_out(teacher, precision)
-    return Lesson(model, teacher, weight=config.teacher_weight, led=config.teacher_leads)
+    notes = Path(config.run_dir) / "answers" if config.distinct_clips else None
+    return Lesson(model, teacher, weight=config.teacher_weight, notes=notes)
 
 
 def fitted(config: TrainConfig, spec: Spec) -> TrainConfig:

@@ -29,6 +29,9 @@ def learning_rate(config: Scheduled, step: int) -> float:
     warmup = min(1.0, (step + 1) / config.warmup_steps) if config.warmup_steps else 1.0
     if config.schedule == "constant":
         return config.learning_rate * warmup
+    if config.schedule == "linear":
+        left = 1 - step / config.steps
+        return max(config.learning_rate * left, config.minimum_learning_rate) * warmup
     if config.schedule == "restarts":
         periods, weights = config.periods, config.restart_weights
     else:
