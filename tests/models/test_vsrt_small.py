@@ -148,3 +148,17 @@ def test_wrong_inheritance_is_refused():
 
 def public_tensors(teacher):
     return {public_name(name): value for name, value in teacher.state_dict().items()}
+
+
+def test_blocks_are_inherited_whole_whatever_the_widths():
+    tensors = public_tensors(BasicVSR(BasicVSRConfig(channels=8, blocks=3)))
+    config = replace(TINY, backward_widths=(4, 4), forward_widths=(4, 4))
+    model = inherit(config, tensors, backward_blocks=(1,), forward_blocks=(2,))
+    own = dict(model.backward_tower.main[2].named_parameters())
+    assert torch.equal(own["0.conv1.weight"], tensors["backward_trunk.main.2.1.conv1.weight"])
+
+
+def test_a_width_of_zero_is_no_block():
+    model = VSRTSmall(replace(TINY, backward_widths=(4, 0, 8), forward_widths=(0, 0, 2)))
+    assert [b.conv1.out_channels for b in model.backward_tower.main[2]] == [4, 8]
+    assert [b.conv1.out_channels for b in model.forward_tower.main[2]] == [2]

@@ -12,7 +12,7 @@ result (`"carried"`), so that one layer sees the whole segment.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Literal, TypeAlias
 
@@ -242,8 +242,10 @@ def inherit(
     Takes the first convolution and the named residual blocks of each trunk and the fusion; with
     `tail="two-stage"` the tail, with `flow="spynet"` the flow network. Everything else is fresh,
     and what is fresh starts as no change: with all blocks, the original tail and flow and no head
-    blocks the result is BasicVSR itself.
+    blocks the result is BasicVSR itself. Blocks are taken whole, whatever widths the config has
+    (`train.narrow` takes parts of them).
     """
+    config = replace(config, backward_widths=(), forward_widths=())
     towers = {"backward": backward_blocks, "forward": forward_blocks}
     for direction, blocks in towers.items():
         if len(blocks) != config.tower_blocks:
