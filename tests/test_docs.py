@@ -40,10 +40,9 @@ SHORTER = {
     "vsrkit finetune holiday.mp4 -o holiday.safetensors": "-m tiny.safetensors --steps 1",
     "vsrkit evaluate -m EDVR_M_x4_SR_REDS_official.pth --set vid4 --data Vid4": "--clip city",
     (
-        "vsrkit train recipes/vsrt_s.py --set data=CLIPS --set warm_start=start.safetensors "
-        "--set batch_size=4 --set steps=3000 --set warmup_steps=60 --set "
-        "validation=car05_001,hitachi_isee5_001,nyvtg_006,tpvtg_003,set8_motorbike"
-    ): f"{TINY_RUN} --set model=vsrt-s --set validation=one --set validation_overlaps=true",
+        "vsrkit train recipes/vsrt_s.py:taught --set data=CLIPS "
+        "--set validation=car05_001,hitachi_isee5_001,nyvtg_006,tpvtg_003,set8_motorbike"
+    ): f"{TINY_RUN} --set teacher= --set validation=one --set validation_overlaps=true",
     (
         "vsrkit train recipes/vsrt_s_web.py --set data=CLIPS --set warm_start=vsrt-s "
         "--set batch_size=4 --set steps=600 --set warmup_steps=30 --set ema_decay=0.99 --set "

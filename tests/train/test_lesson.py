@@ -116,3 +116,9 @@ def test_a_run_with_a_teacher_that_is_asked_once(config, tmp_path, teacher, pair
     assert train(c).step == 4
     assert load_model(f"{c.run_dir}/last.safetensors").config == TINY
     assert len(list((tmp_path / c.run_dir / "answers").iterdir())) == 3
+
+
+def test_a_teacher_without_weights_is_told_where_they_are(monkeypatch, tmp_path):
+    monkeypatch.setenv("VSRKIT_CACHE", str(tmp_path))
+    with pytest.raises(VsrkitError, match="vsrkit weights get basicvsr-reds4"):
+        teacher_named("basicvsr-reds4")

@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vsrkit.errors import VsrkitError
-from vsrkit.models import load_model
+from vsrkit.models import MODELS, load_model, weights_at_hand
 from vsrkit.models.basicvsr import BasicVSR
 from vsrkit.models.blocks import Tower, upsample_bilinear
 from vsrkit.models.vsrt_small import Flows, SmallConfig, VSRTSmall
@@ -30,6 +30,10 @@ ONLY_OURS = "only our own presets, vsrt-s and vsrt-m, can learn from a teacher"
 
 def teacher_named(name: str) -> BasicVSR:
     """A trained BasicVSR by name or file."""
+    if name in MODELS and weights_at_hand(name) is None:
+        raise VsrkitError(
+            f"the teacher {name} has no weights here; `vsrkit weights get {name}` brings them"
+        )
     teacher = load_model(name)
     if not isinstance(teacher, BasicVSR):
         raise VsrkitError(f"a teacher must be a BasicVSR; {name} is none")
