@@ -36,3 +36,11 @@ def test_without_a_folder_nothing_is_kept(tmp_path):
     clips = torch.rand(1, 2, 3, 4, 4)
     assert torch.equal(noted(clips, lambda c: {"x": c}, None)["x"], clips)
     assert not list(tmp_path.iterdir())
+
+
+def test_answers_can_be_asked_for_in_mixed_precision(tmp_path):
+    clips = torch.rand(2, 2, 3, 4, 4)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = noted(clips, lambda c: {"x": c.bfloat16()}, tmp_path)
+        assert noted(clips, lambda c: {}, tmp_path)["x"].dtype == torch.float32
+    torch.testing.assert_close(found["x"], clips, atol=5e-3, rtol=0)  # eight bits

@@ -30,8 +30,9 @@ def noted(clips: Tensor, answer: Callable[[Tensor], Answers], notes: Path | None
             known[number] = own = {name: x[place].half().contiguous() for name, x in fresh.items()}
             _write(files[number], own)
     names = known[0] or {}
+    # Widened one by one: autocast on a CPU does not take half precision.
     return {
-        name: torch.stack([found[name] for found in known if found]).to(clips) for name in names
+        name: torch.stack([found[name].to(clips) for found in known if found]) for name in names
     }
 
 
