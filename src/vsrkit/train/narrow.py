@@ -4,8 +4,8 @@
     narrowed    the same with 16, 32 or 48 of them, or left out (width 0)
 
 Those inner channels go whose absence the others can make up for best (`least_squares`). What is
-left of `conv2` is then fitted so that the features after the block are again the teacher's, errors of
-the blocks before it included. Both need only the sums of products of features over a few clips.
+left of `conv2` is then fitted so that the features after the block are again the teacher's, errors
+of the blocks before it included. Both need only the sums of products of features over a few clips.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
