@@ -1,4 +1,4 @@
-"""Fused residual blocks give the numbers of the plain ones, in float32 bit by bit."""
+"""Fused operations give the numbers of the plain ones, in float32 bit by bit."""
 
 import copy
 import gc
@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from vsrkit.models import fused
-from vsrkit.models.blocks import ResidualBlock
+from vsrkit.models.blocks import ResidualBlock, activated, conv3x3
 from vsrkit.precision import Precision, lay_out
 
 LAST = Precision("float32", channels_last=True)
@@ -49,6 +49,15 @@ def test_same_bits_as_the_plain_block(shape, slope):
         assert fused.can_fuse(x, block.conv1.weight)
         assert torch.equal(block(x), plainly(block, x))
     assert torch.equal(x, kept)  # the input is not ours
+
+
+@needs_fused
+@pytest.mark.parametrize("outputs", [3, 16, 48])
+def test_same_bits_as_convolution_and_activation(outputs):
+    conv, x = conv3x3(19, outputs).to(memory_format=torch.channels_last), features(2, 19, 21, 30)
+    with torch.inference_mode():
+        assert fused.can_fuse(x, conv.weight)
+        assert torch.equal(activated(conv, x, 0.1), torch.nn.functional.leaky_relu(conv(x), 0.1))
 
 
 @pytest.mark.skipif(

@@ -7,6 +7,7 @@ import hashlib
 import json
 import logging
 import math
+import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -156,7 +157,8 @@ def _decode(
     source: Path, pixels: Path, about: Path, unreadable: Unreadable, max_frames: int
 ) -> None:
     """Write the frames one after the other, and last of all their shape: without it, no clip."""
-    part = pixels.with_suffix(".part")
+    # Of this process alone: two runs that start together must not take each other's half.
+    part = pixels.with_suffix(f".{os.getpid()}.part")
     shape = (0, 0, 0, 3)
     skipped_before = unreadable.count
     try:
@@ -176,7 +178,8 @@ def _decode(
             unreadable.skip(str(source), "there is no frame in it")
         skipped = unreadable.count - skipped_before
         content = {"source": str(source), "shape": shape, "cuts": cuts, "skipped": skipped}
-        about.write_text(json.dumps(content), encoding="utf-8")
+        part.write_text(json.dumps(content), encoding="utf-8")
+        part.replace(about)  # whole, or not there
     except OSError as error:
         raise DataError(
             f"cannot keep the frames of {source} in {pixels.parent} ({error}); "

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vsrkit.errors import VsrkitError
-from vsrkit.models.fused import can_fuse, fused_residual
+from vsrkit.models.fused import can_fuse, fused_activation, fused_residual
 
 
 def at_least_float32(x: Tensor) -> Tensor:
@@ -15,9 +15,22 @@ def at_least_float32(x: Tensor) -> Tensor:
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
+def layout_of(x: Tensor) -> torch.memory_format:
+    """How the values of (N, C, H, W) lie in memory."""
+    last = x.is_contiguous(memory_format=torch.channels_last) and not x.is_contiguous()
+    return torch.channels_last if last else torch.contiguous_format
+
+
 def conv3x3(inputs: int, outputs: int, stride: int = 1) -> nn.Conv2d:
     """A 3x3 convolution that keeps the size (at stride 1)."""
     return nn.Conv2d(inputs, outputs, 3, stride, 1)
+
+
+def activated(conv: nn.Conv2d, x: Tensor, slope: float) -> Tensor:
+    """LeakyReLU of a 3x3 convolution, in one go where the processor can: (N, C, H, W)."""
+    if can_fuse(x, conv.weight):
+        return fused_activation(x, conv, slope)
+    return F.leaky_relu_(conv(x), slope)
 
 
 class ResidualBlock(nn.Module):
@@ -67,6 +80,7 @@ class Tower(nn.Module):
         widths: Sequence[int] = (),
     ) -> None:
         super().__init__()
+        self.slope = slope
         self.main = nn.Sequential(
             conv3x3(inputs, channels),
             nn.LeakyReLU(slope, inplace=True),
@@ -80,7 +94,9 @@ class Tower(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:  # (N, inputs, H, W) -> (N, C, H, W)
-        return self.main(x)
+        first, _, blocks = self.main
+        done: Tensor = blocks(activated(first, x, self.slope))
+        return done
 
 
 def resize(x: Tensor, size: tuple[int, int], mode: str = "bilinear") -> Tensor:
@@ -138,10 +154,10 @@ class TwoStageTail(nn.Module):
         self.conv_last = conv3x3(hidden, 3)
 
     def forward(self, x: Tensor) -> Tensor:  # (N, C, H, W) -> (N, 3, 4H, 4W)
-        x = F.leaky_relu_(F.pixel_shuffle(self.upconv1(x), 2), self.slope)
-        x = F.leaky_relu_(F.pixel_shuffle(self.upconv2(x), 2), self.slope)
+        x = F.pixel_shuffle(activated(self.upconv1, x, self.slope), 2)
+        x = F.pixel_shuffle(activated(self.upconv2, x, self.slope), 2)
         if self.conv_hr is not None:
-            x = F.leaky_relu_(self.conv_hr(x), self.slope)
+            x = activated(self.conv_hr, x, self.slope)
         return self.conv_last(x)
 
 

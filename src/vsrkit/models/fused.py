@@ -1,4 +1,4 @@
-"""A residual block as two operations of oneDNN: the same sums, with fewer ways to memory.
+"""Convolutions with what follows them as one operation of oneDNN: the same sums, less memory.
 
 PyTorch brings a convolution's weights into the order that the processor likes at every call, and
 runs ReLU and addition over the whole feature map once more. oneDNN, which computes the convolution,
@@ -56,6 +56,16 @@ def _has_fused_operations() -> bool:
 def _has_fused_bfloat16(dtype: torch.dtype) -> bool:
     """Elsewhere PyTorch emulates bfloat16, and the fused operations refuse it."""
     return dtype == torch.bfloat16 and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+
+
+def fused_activation(x: Tensor, conv: nn.Conv2d, slope: float) -> Tensor:
+    """Compute LeakyReLU(conv(x)): (N, C, H, W) -> (N, C', H, W)."""
+    packed = _pack(conv, x)
+    settings = (PADDING, STRIDE, DILATION, GROUPS)
+    done: Tensor = torch.ops.mkldnn._convolution_pointwise(
+        x, packed.weight, packed.bias, *settings, "leaky_relu", [slope], ""
+    )
+    return done
 
 
 def fused_residual(x: Tensor, first: nn.Conv2d, second: nn.Conv2d, slope: float) -> Tensor:

@@ -21,7 +21,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vsrkit.errors import VsrkitError
-from vsrkit.models.blocks import Tower, TwoStageTail, conv3x3, residual_blocks, upsample_bilinear
+from vsrkit.models.blocks import (
+    Tower,
+    TwoStageTail,
+    conv3x3,
+    layout_of,
+    residual_blocks,
+    upsample_bilinear,
+)
 from vsrkit.models.flow import LightFlow, SPyNet, spynet_basicsr_name, warp
 from vsrkit.models.span_attention import SpanAttention, Tokens
 from vsrkit.models.spec import Segments, Spec
@@ -187,7 +194,7 @@ class VSRTSmall(nn.Module):
                 )
             else:
                 near = warp(carried, flow)
-            results[t] = tower(torch.cat([frames[t], near], 1))
+            results[t] = tower(_joined(frames[t], near))
             carried = (
                 results[t] if self.encoder is None else F.leaky_relu(self.encoder(frames[t]), 0.1)
             )
@@ -205,6 +212,14 @@ class VSRTSmall(nn.Module):
             projected = {n: projected.get(n) or self.attention.project(fused[n]) for n in near}
             seen = {n - t: projected[n] for n in near}
             yield t, fused[t] + self.attention(projected[t], seen)
+
+
+def _joined(frame: Tensor, features: Tensor) -> Tensor:
+    """(N, 3, H, W), (N, C, H, W) -> (N, 3 + C, H, W), in the features' type and layout.
+
+    Where layouts differ, joining is slow, and the tower has to change the layout of the result.
+    """
+    return torch.cat([frame.to(features.dtype, memory_format=layout_of(features)), features], 1)
 
 
 def _flow_network(config: SmallConfig) -> nn.Module:
