@@ -6,21 +6,13 @@ from itertools import product
 import av
 import numpy as np
 import pytest
-import torch
-from av.video.frame import VideoFrame
 from tests.clips import Colour, noise_picture, write_clip, write_rich_clip
 from tests.job.identity import Identity
+from tests.job.upscaled import decoded, upscale
 
-from vsrkit import upscale_video
 from vsrkit.errors import VideoError, VsrkitError
 from vsrkit.video.colour import layout_of
-from vsrkit.video.images import read_image, write_image
 from vsrkit.video.probe import probe
-
-
-def decoded(path):
-    with av.open(str(path)) as file:
-        return list(file.decode(video=0))
 
 
 def samples(picture):
@@ -41,10 +33,6 @@ def packets(path, kind):
                 place = streams.index(packet.stream)
                 found[place].append((packet.pts * packet.time_base, bytes(packet)))
         return found
-
-
-def upscale(source, target, **options):
-    return upscale_video(source, target, **{"model": "bicubic", **options})
 
 
 ROUND_TRIPS = list(product((420, 422, 444), ("", "10le"), (1, 6, 9), (1, 2)))
@@ -174,48 +162,6 @@ def test_rotation_and_pixel_aspect_are_kept(tmp_path, suffix):
     assert (info.rotation, info.sample_aspect) == (90, Fraction(4, 3))
 
 
-# As FFmpeg's own program shows them: the corner of the stored picture that comes to the top left.
-ONE = 1 << 16
-TURNS = {
-    (ONE, 0, 0, ONE): "top left",
-    (-ONE, 0, 0, ONE): "top right",
-    (ONE, 0, 0, -ONE): "bottom left",
-    (-ONE, 0, 0, -ONE): "bottom right",
-    (0, ONE, -ONE, 0): "bottom left",
-    (0, -ONE, ONE, 0): "top right",
-    (0, ONE, ONE, 0): "top left",
-    (0, -ONE, -ONE, 0): "bottom right",
-}
-
-
-@pytest.mark.parametrize(("matrix", "corner"), TURNS.items())
-def test_mirrored_pictures_are_mirrored_in_images(tmp_path, matrix, corner):
-    a, b, c, d = matrix
-    picture = VideoFrame(32, 24, "yuv420p")
-    for plane, value in zip(picture.planes, (40, 128, 128), strict=True):
-        plane.update(bytes([value]) * plane.buffer_size)
-    rows = np.frombuffer(picture.planes[0], np.uint8).reshape(24, -1)
-    vertical, horizontal = corner.split()
-    down, right = vertical == "bottom", horizontal == "right"
-    rows[12 * down : 12 * down + 12, 16 * right : 16 * right + 16] = 200
-    with av.open(str(tmp_path / "in.mp4"), "w") as file:
-        stream = file.add_stream("libx264", rate=25, options={"qp": "0"})
-        stream.width, stream.height, stream.pix_fmt = 32, 24, "yuv420p"
-        stream.set_display_matrix((a, b, 0, c, d, 0, 0, 0, 1 << 30))
-        file.mux(stream.encode(picture))
-        file.mux(stream.encode(None))
-    upscale(tmp_path / "in.mp4", tmp_path / "out", scale=1)
-    image = read_image(tmp_path / "out" / "00000000.png")
-    assert image.shape == ((3, 24, 32) if a else (3, 32, 24))
-    assert image[1, 2, 2] > 0.7
-    assert (image > 0.5).float().mean() < 0.3
-
-
-def test_pictures_are_turned_where_nothing_else_can_say_it(tmp_path):
-    upscale(write_clip(tmp_path / "in.mp4", rotation=90), tmp_path / "out")
-    assert read_image(tmp_path / "out" / "00000000.png").shape == (3, 128, 96)
-
-
 @pytest.mark.parametrize(("width", "height"), [(33, 17), (1, 1), (2, 50), (17, 3)])
 def test_odd_sizes(tmp_path, width, height):
     source = write_clip(tmp_path / "in.mkv", frames=2, codec="rawvideo", width=width, height=height)
@@ -288,77 +234,6 @@ def test_a_span_takes_its_sound_and_chapters_along(tmp_path):
     assert 0.35 < len(sound) * 1024 / 48000 < 0.45
     with av.open(str(tmp_path / "out.mkv")) as file:
         assert [c["metadata"]["title"] for c in file.chapters()] == ["second"]
-
-
-def test_images_in_and_out(tmp_path):
-    frames = torch.rand(3, 3, 8, 10)
-    for number, frame in enumerate(frames):
-        write_image(tmp_path / "in" / f"im{number}.png", frame)
-    upscale(tmp_path / "in", tmp_path / "out", model=Identity())
-    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["im0.png", "im1.png", "im2.png"]
-    for number in range(3):
-        before = (tmp_path / "in" / f"im{number}.png", tmp_path / "out" / f"im{number}.png")
-        assert torch.equal(read_image(before[0]), read_image(before[1]))
-    upscale(tmp_path / "in" / "im%d.png", tmp_path / "numbered" / "%03d.png", model=Identity())
-    assert (tmp_path / "numbered" / "003.png").exists()
-    upscale(tmp_path / "in", tmp_path / "film.mp4", frame_rate=Fraction(10))
-    assert [f.time for f in decoded(tmp_path / "film.mp4")] == [0, 0.1, 0.2]
-
-
-def test_images_of_one_name_stay_two(tmp_path):
-    write_image(tmp_path / "in" / "1.png", torch.rand(3, 24, 32))
-    write_clip(
-        tmp_path / "in" / "%d.bmp", codec="bmp", pix_fmt="bgr24", format="image2", frames=1,
-        pictures=[av.VideoFrame(32, 24, "bgr24")],
-    )  # fmt: skip
-    upscale(tmp_path / "in", tmp_path / "out")
-    assert len(list((tmp_path / "out").iterdir())) == 2
-
-
-def test_deep_images_stay_deep(tmp_path):
-    frame = torch.rand(3, 8, 10)
-    write_image(tmp_path / "in" / "0.png", frame, bits=16)
-    upscale(tmp_path / "in", tmp_path / "out", model=Identity())
-    assert torch.equal(
-        read_image(tmp_path / "in" / "0.png"), read_image(tmp_path / "out" / "0.png")
-    )
-    upscale(tmp_path / "in", tmp_path / "film.mp4")
-    assert probe(tmp_path / "film.mp4").pix_fmt == "yuv420p"  # what every player shows
-
-
-def test_images_replace_neither_the_input_nor_what_is_no_image(tmp_path):
-    folder = tmp_path / "in"
-    for number in range(2):
-        write_image(folder / f"{number}.png", torch.rand(3, 8, 10))
-    before = {path.name: path.read_bytes() for path in folder.iterdir()}
-    for source, target in [
-        ("%d.png", "%d.png"),
-        (".", "%01d.png"),
-        ("%d.png", "."),
-        ("1.png", "."),
-    ]:
-        with pytest.raises(VideoError, match="input"):
-            upscale(folder / source, folder / target, overwrite=True)
-    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "thesis.txt").write_text("precious")
-    with pytest.raises(VideoError, match="thesis"):
-        upscale(folder, tmp_path / "out", overwrite=True)
-    upscale(folder, tmp_path / "out" / "%d.png")
-    with pytest.raises(VideoError, match="exists"):
-        upscale(folder, tmp_path / "out" / "%d.png")
-    upscale(folder, tmp_path / "out" / "%d.png", overwrite=True)
-    with pytest.raises(VideoError, match="one number"):
-        upscale(folder, tmp_path / "out" / "%d_%d.png")
-    assert (tmp_path / "out" / "thesis.txt").read_text() == "precious"
-
-
-def test_names_in_the_current_folder(tmp_path, monkeypatch):
-    write_clip(tmp_path / "in.mkv", frames=2)
-    monkeypatch.chdir(tmp_path)
-    upscale("in.mkv", "%02d.png", model=Identity())
-    upscale("in.mkv", "out.mkv", model=Identity())
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["01.png", "02.png", "in.mkv", "out.mkv"]
 
 
 def test_interlaced_video_is_made_whole_or_refused(tmp_path, caplog):

@@ -15,7 +15,7 @@ def at_least_float32(x: Tensor) -> Tensor:
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
-def layout_of(x: Tensor) -> torch.memory_format:
+def memory_format_of(x: Tensor) -> torch.memory_format:
     """How the values of (N, C, H, W) lie in memory."""
     last = x.is_contiguous(memory_format=torch.channels_last) and not x.is_contiguous()
     return torch.channels_last if last else torch.contiguous_format

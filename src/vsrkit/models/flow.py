@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vsrkit.models.blocks import at_least_float32, conv3x3, layout_of, pad_to, resize
+from vsrkit.models.blocks import at_least_float32, conv3x3, memory_format_of, pad_to, resize
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
@@ -48,7 +48,7 @@ def warp(
     if padding == "border":  # where PyTorch's backward pass reads outside of memory for NaN
         grid = grid.nan_to_num()
     out = F.grid_sample(wide, grid, mode=mode, padding_mode=padding, align_corners=True)
-    return out.to(x.dtype).contiguous(memory_format=layout_of(x))
+    return out.to(x.dtype).contiguous(memory_format=memory_format_of(x))
 
 
 class SPyNet(nn.Module):

@@ -25,7 +25,7 @@ from vsrkit.models.blocks import (
     Tower,
     TwoStageTail,
     conv3x3,
-    layout_of,
+    memory_format_of,
     residual_blocks,
     upsample_bilinear,
 )
@@ -219,7 +219,9 @@ def _joined(frame: Tensor, features: Tensor) -> Tensor:
 
     Where layouts differ, joining is slow, and the tower has to change the layout of the result.
     """
-    return torch.cat([frame.to(features.dtype, memory_format=layout_of(features)), features], 1)
+    return torch.cat(
+        [frame.to(features.dtype, memory_format=memory_format_of(features)), features], 1
+    )
 
 
 def _flow_network(config: SmallConfig) -> nn.Module:
