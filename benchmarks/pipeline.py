@@ -43,13 +43,19 @@ def main() -> None:
         RESULT.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
 
 
-def measure(folder: Path, name: str, count: int, repeat: int) -> dict[str, object]:
-    """Seconds per frame of both, and their ratio."""
+def write_source(folder: Path, count: int) -> Path:
+    """A video of `count` frames of 320x180 in `folder`."""
     source = folder / "in.mp4"
     with as_file(files("vsrkit").joinpath("assets", "city.mp4")) as path:
         bundled = [fitted(frame, HEIGHT, WIDTH) for frame in open_source(path).frames()]
     there_and_back = [*bundled, *bundled[-2:0:-1]]  # no cut where it begins again
     write_video(source, islice(cycle(there_and_back), count), frames_per_second=Fraction(25))
+    return source
+
+
+def measure(folder: Path, name: str, count: int, repeat: int) -> dict[str, object]:
+    """Seconds per frame of both, and their ratio."""
+    source = write_source(folder, count)
     frames = list(open_source(source).frames())
     model = load_model(name)
     engine = make_engine(model, precision=resolve_precision("auto", model))

@@ -95,6 +95,7 @@ class Tower(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:  # (N, inputs, H, W) -> (N, C, H, W)
         first, _, blocks = self.main
+        assert isinstance(first, nn.Conv2d)
         done: Tensor = blocks(activated(first, x, self.slope))
         return done
 

@@ -1,0 +1,92 @@
+"""What a whole `vsrkit upscale` takes with each of our presets, beside bicubic and BasicVSR.
+
+    python benchmarks/presets.py [--frames 60] [--rounds 2]
+
+A clip of 320x180 (the bundled one, made small) goes from file to file, the models in turn. GFLOP
+are counted with the warm-up frames of every segment, and set against what one convolution of
+BasicVSR's shape reaches in the same run.
+"""
+
+import argparse
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from pipeline import HEIGHT, WIDTH, write_source
+from speed import best_seconds
+from vsrkit import __version__, load_model, upscale_video
+from vsrkit.allocator import keep_freed_memory
+from vsrkit.models import build_model
+from vsrkit.models.arithmetic import gflop_per_megapixel
+from vsrkit.precision import lay_out, resolve_precision, running_in
+
+RESULT = Path(__file__).parent / "results" / "presets.json"
+TEACHER = "basicvsr-vimeo90k-bi"
+MODELS = ("bicubic", "vsrt-s", "vsrt-s-web", "vsrt-m", TEACHER)
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--frames", type=int, default=60)
+    options.add_argument("--rounds", type=int, default=2)
+    given = options.parse_args()
+    keep_freed_memory()
+    peak = convolution_peak()
+    with tempfile.TemporaryDirectory() as folder:
+        rows = measure(Path(folder), given.frames, given.rounds, peak)
+    result = {"vsrkit": __version__, "frames": given.frames, "size": f"{HEIGHT}x{WIDTH}"}
+    content = result | {"threads": torch.get_num_threads(), "peak_gflops": peak, "rows": rows}
+    RESULT.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+
+
+def convolution_peak() -> float:
+    """GFLOP/s of a 3x3 convolution of 64 channels on one frame, as `auto` would run it."""
+    layer = nn.Conv2d(64, 64, 3, padding=1)
+    precision = resolve_precision("auto", layer)
+    lay_out(layer, precision)
+    layout = torch.channels_last if precision.channels_last else torch.contiguous_format
+    x = torch.rand(1, 64, HEIGHT, WIDTH).to(getattr(torch, precision.dtype), memory_format=layout)
+
+    def run() -> None:
+        with running_in(precision, "cpu"):
+            layer(x)
+
+    seconds = best_seconds({"peak": run}, rounds=30)["peak"]
+    return 2 * 9 * 64 * 64 * HEIGHT * WIDTH / seconds / 1e9
+
+
+def measure(folder: Path, count: int, rounds: int, peak: float) -> list[dict[str, Any]]:
+    """Seconds and GFLOP of one frame with each model, and how many times faster than BasicVSR."""
+    source = write_source(folder, count)
+    models = {name: load_model(name) for name in MODELS}
+    runs = {
+        name: lambda m=model: upscale_video(source, folder / "out.mkv", model=m, overwrite=True)
+        for name, model in models.items()
+    }
+    seconds = best_seconds(runs, rounds)
+    rows = []
+    print(
+        f"{'model':22} {'s/frame':>8} {'x BasicVSR':>11} {'GFLOP':>7} {'GFLOP/s':>8} {'share':>6}"
+    )
+    for name in MODELS:
+        frame = seconds[name] / count
+        faster = seconds[TEACHER] / seconds[name]
+        gflop = gflop_per_megapixel(lambda n=name: build_model(n)) * HEIGHT * WIDTH / 1e6
+        share = gflop / frame / peak
+        rows.append(
+            {"model": name, "seconds": round(frame, 4), "times_faster": round(faster, 2)}
+            | {"gflop": round(gflop, 1), "gflops": round(gflop / frame, 1)}
+            | {"share_of_peak": round(share, 3)}
+        )
+        print(
+            f"{name:22} {frame:8.3f} {faster:11.2f} {gflop:7.1f} {gflop / frame:8.1f} {share:6.0%}"
+        )
+    return rows
+
+
+if __name__ == "__main__":
+    main()
