@@ -8,9 +8,17 @@ import torch
 from vsrkit.errors import VsrkitError
 from vsrkit.models import load_model, save_model
 from vsrkit.models.basicvsr import BasicVSR, BasicVSRConfig
+from vsrkit.models.blocks import upsample_bilinear
 from vsrkit.models.rrn import RRN, RRNConfig
 from vsrkit.models.vsrt_small import SmallConfig, VSRTSmall
-from vsrkit.train.lesson import Lesson, distance, pupil_of, teacher_named
+from vsrkit.train.lesson import (
+    Lesson,
+    distance,
+    made_small,
+    pupil_of,
+    teacher_named,
+    weighted,
+)
 from vsrkit.train.loop import train
 
 TINY = SmallConfig(
@@ -85,6 +93,31 @@ def test_every_part_but_the_flow_learns(teacher, pair):
     for name, parameter in pupil.named_parameters():
         has = parameter.grad is not None and bool(parameter.grad.abs().sum() > 0)
         assert has != name.startswith("flow."), name
+
+
+def test_compressed_frames_are_taught_what_clean_ones_become(teacher, pair):
+    hr = pair[1]
+    pupil = pupil_of(teacher, TINY, pair[0])
+    asked = []
+    lesson = Lesson(pupil, teacher, weight=1.0, clean=True)
+    answer, lesson.answer = lesson.answer, lambda lr: asked.append(lr) or answer(lr)
+    with torch.no_grad():
+        loss = lesson(pair[0], hr)
+        base = torch.stack([upsample_bilinear(frame, 4) for frame in pair[0].unbind(1)], 1)
+        goal = teacher(made_small(hr)) - base
+        expected = distance(weighted(pupil(pair[0]) - base), weighted(goal))
+    assert torch.equal(asked[0], made_small(hr))
+    assert asked[0].shape == pair[0].shape
+    torch.testing.assert_close(loss, expected)
+
+
+def test_brightness_weighs_most():
+    grey, colour = torch.zeros(2, 1, 1, 3, 4, 4)
+    grey += 1
+    colour[:, :, 0], colour[:, :, 1] = 0.587, -0.299  # red against green, as bright as nothing
+    assert weighted(grey).square().sum(2).mean() == pytest.approx(1)
+    plain = colour.square().sum(2).mean().item() / 3
+    assert weighted(colour).square().sum(2).mean().item() == pytest.approx(0.3 * plain)
 
 
 def test_distance_is_relative_to_the_goal():

@@ -48,6 +48,7 @@ class TrainConfig:
     warm_start: tuple[str, ...] = ()  # weight files; "flow=FILE" fills only the part called flow
     teacher: str = ""  # a trained BasicVSR; the model, one of our presets, is narrowed from it
     teacher_weight: float = 0.3  # of its features, beside its frames
+    teacher_sees: Literal["lr", "clean"] = "lr"  # clean: HR made small, for compressed lr
     distinct_clips: int = 0  # drawn again and again, a teacher answers each once; 0: no end
     # Held-out clips: patterns of their names, else about this share of the clips, whole series.
     validation: tuple[str, ...] = ()

@@ -8,6 +8,9 @@ the teacher's frames: those hold what can be known of a frame, without the noise
 that a few hundred clips teach more than HR does. Both carry their features along the pupil's flow;
 with flows of their own the two would differ by what is not the pupil's fault. The frames are those
 that the teacher makes with its own flow.
+
+For compressed frames the lesson is what the teacher makes of clean ones, and its frames alone:
+features of frames that differ need not agree.
 """
 
 from collections.abc import Sequence
@@ -17,6 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from vsrkit.data.degrade import BI, degrade
 from vsrkit.errors import VsrkitError
 from vsrkit.models import MODELS, load_model, weights_at_hand
 from vsrkit.models.basicvsr import BasicVSR
@@ -25,6 +29,8 @@ from vsrkit.models.vsrt_small import Flows, SmallConfig, VSRTSmall
 from vsrkit.train.narrow import narrow, trunk_steps
 from vsrkit.train.notes import Answers, noted
 
+LUMA = 0.7  # weight of brightness, beside that of the three colours together
+BT601 = (0.299, 0.587, 0.114)
 ONLY_OURS = "only our own presets, vsrt-s and vsrt-m, can learn from a teacher"
 
 
@@ -51,23 +57,31 @@ class Lesson(nn.Module):
     """A pupil and its teacher: (lr, hr) -> what the pupil is to make less.
 
     weight: of the features, beside the frames
+    clean: the teacher sees HR made small instead of `lr`, and features are not compared
     notes: folder that keeps the teacher's answers, for clips that come again
     """
 
     def __init__(
-        self, pupil: nn.Module, teacher: BasicVSR, *, weight: float, notes: Path | None = None
+        self,
+        pupil: nn.Module,
+        teacher: BasicVSR,
+        *,
+        weight: float,
+        clean: bool = False,
+        notes: Path | None = None,
     ) -> None:
         super().__init__()
         if not isinstance(pupil, VSRTSmall) or pupil.config.propagation != "carried":
             raise VsrkitError(ONLY_OURS)
-        self.pupil, self.teacher, self.weight, self.notes = pupil, teacher, weight, notes
+        self.pupil, self.teacher, self.notes = pupil, teacher, notes
+        self.weight, self.clean = weight, clean
         self.pupil.flow.requires_grad_(False)  # both go by it: there is nothing to be learnt
 
     def forward(self, lr: Tensor, hr: Tensor) -> Tensor:
-        """(B, T, 3, H, W) and (B, T, 3, 4H, 4W), which is not needed -> (): the loss."""
+        """(B, T, 3, H, W) and (B, T, 3, 4H, 4W) -> (): the loss."""
         frames, pupil = list(lr.unbind(1)), self.pupil
         down, up = range(len(frames) - 1, -1, -1), range(len(frames))
-        taught = noted(lr, self.answer, self.notes)
+        taught = noted(made_small(hr) if self.clean else lr, self.answer, self.notes)
 
         to_prev, to_next = pupil.flows(frames)
         backward = pupil.chain(pupil.backward_tower, frames, to_next, down)
@@ -78,10 +92,13 @@ class Lesson(nn.Module):
         base = torch.stack([upsample_bilinear(frame, 4) for frame in frames], 1)
         sr = base + torch.stack([pupil.tail(pupil.head(x)) for _, x in pupil.attend(fused, up)], 1)
 
+        frames_apart = distance(weighted(sr - base), weighted(taught["sr"] - base))
+        if self.clean:
+            return frames_apart
         apart = distance(torch.stack([backward[t] for t in up], 1), taught["backward"]) + distance(
             torch.stack([forward[t] for t in up], 1), taught["forward"]
         )
-        return self.weight * apart + distance(sr - base, taught["sr"] - base)
+        return self.weight * apart + frames_apart
 
     @torch.no_grad()
     def answer(self, lr: Tensor) -> Answers:
@@ -101,6 +118,17 @@ class Lesson(nn.Module):
 def trunk_ends(trunk: Tower, frames: Sequence[Tensor], flows: Flows, order: range) -> list[Tensor]:
     """A trunk's features, in the order in which it goes through the frames."""
     return [features for _, features in trunk_steps(trunk, frames, flows, order)]
+
+
+def made_small(hr: Tensor) -> Tensor:
+    """(B, T, 3, 4H, 4W) -> (B, T, 3, H, W), as clean sources are."""
+    return torch.stack([degrade(clip, BI(4)) for clip in hr])
+
+
+def weighted(rgb: Tensor) -> Tensor:
+    """RGB (B, T, 3, H, W) with brightness as a fourth, whose square weighs most: eyes see it so."""
+    luma = (rgb * rgb.new_tensor(BT601).view(3, 1, 1)).sum(2, keepdim=True)
+    return torch.cat([rgb * ((1 - LUMA) / 3) ** 0.5, luma * LUMA**0.5], 2)
 
 
 def distance(a: Tensor, goal: Tensor) -> Tensor:

@@ -285,7 +285,8 @@ def with_loss(
     teacher = teacher_named(config.teacher).to(device)
     lay_out(teacher, precision)
     notes = Path(config.run_dir) / "answers" if config.distinct_clips else None
-    return Lesson(model, teacher, weight=config.teacher_weight, notes=notes)
+    clean = config.teacher_sees == "clean"
+    return Lesson(model, teacher, weight=config.teacher_weight, clean=clean, notes=notes)
 
 
 def fitted(config: TrainConfig, spec: Spec) -> TrainConfig:
