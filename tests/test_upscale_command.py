@@ -103,7 +103,7 @@ def test_previews_of_a_folder(tmp_path):
     out = run("-i", folder, "-o", tmp_path / "looks", "-m", "bicubic", "--preview", 1)
     assert out.exit_code == 1
     assert "b.mp4: failed" in out.stdout
-    assert len(list((tmp_path / "looks").glob("?-mkv/*.png"))) == 2
+    assert len(list((tmp_path / "looks").glob("?.mkv/*.png"))) == 2
 
 
 def test_a_report_on_something_smaller_is_refused_first(tmp_path):

@@ -58,6 +58,10 @@ def upscale_any(request: Request, on_progress: OnProgress) -> tuple[list[str], i
         run = _folder if request.preview is None else _preview_folder
         return run(request, videos, on_progress)
     if request.preview is not None:
+        if Path(request.target).suffix:
+            raise VideoError(
+                f"a preview is a folder of pictures; {request.target} looks like a file"
+            )
         return _preview(request, on_progress), 0
     return [_one(request, on_progress)], 0
 
@@ -168,8 +172,7 @@ def _preview_folder(
     """A folder of pictures for each video, under its name."""
     lines, failed = [], 0
     for video in videos:
-        target = Path(request.target) / video.name.replace(".", "-")
-        one = replace(request, source=str(video), target=str(target))
+        one = replace(request, source=str(video), target=str(Path(request.target) / video.name))
         try:
             lines += _preview(one, on_progress)
         except Exception as error:  # noqa: BLE001  whatever is wrong with one, the others go on
@@ -185,9 +188,6 @@ def _preview(request: Request, on_progress: OnProgress) -> list[str]:
     assert request.preview is not None
     if request.preview < 1:
         raise VsrkitError(f"--preview shows at least one frame of each shot, not {request.preview}")
-    folder = Path(request.target)
-    if folder.suffix:
-        raise VideoError(f"a preview is a folder of pictures; {folder} looks like a file")
 
     def show(what: str, done: int, total: int) -> None:
         stage = "scan" if what == "scan" else "upscale"
@@ -197,7 +197,7 @@ def _preview(request: Request, on_progress: OnProgress) -> list[str]:
     written = preview_video(
         source,
         prepared.engine,
-        folder,
+        Path(request.target),
         frames=request.preview,
         stride=stride,
         on_progress=show,

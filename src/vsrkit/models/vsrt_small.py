@@ -65,8 +65,8 @@ class SmallConfig:
 
 
 # The widths are what `train.narrow.choose_widths` finds with 36 and 110 times 16 channels to spend
-# on BasicVSR's 60 blocks: the early ones need few, the last ones most. In the small one four forward
-# blocks went to the backward side, so that no tower waits for the other: each has a core.
+# on BasicVSR's 60 blocks: the early ones need few, the last ones most. In the small one four
+# forward blocks went to the backward side: each tower has a core, and neither is to wait.
 SMALL = SmallConfig(
     backward_widths=(
         0, 16, 16, 16, 16, 16, 0, 0, 16, 0, 0, 0, 0, 0, 0,
