@@ -84,14 +84,38 @@ def _vsrt() -> list[Variant]:
 
 
 def _vsrt_s() -> list[Variant]:
-    full = Variant(name="full", config=SMALL, frames=7)
+    full = Variant(name="full", config=SMALL, frames=7, published="VSR-Transformer")
     return [
         full,
-        replace(full, name="w/o STCSA", config=replace(SMALL, attention=False)),
-        replace(full, name="w/o flow", config=replace(SMALL, flow="none")),
-        replace(full, name="w/o BOFF", config=replace(SMALL, propagation="none")),
-        replace(full, name="hop, not carried", config=replace(SMALL, propagation="hop")),
+        replace(
+            full,
+            name="w/o STCSA",
+            config=replace(SMALL, attention=False),
+            published="VSR-Transformer w/o STCSA",
+        ),
+        replace(full, name="w/o flow", config=replace(SMALL, flow="none"), published=""),
+        replace(
+            full,
+            name="w/o BOFF",
+            config=replace(SMALL, propagation="none"),
+            published="VSR-Transformer w/o BOFF",
+        ),
+        replace(
+            full, name="hop, not carried", config=replace(SMALL, propagation="hop"), published=""
+        ),
         # Every output frame is made from these many frames, in training and in use.
-        replace(full, name="3 frames", config=replace(SMALL, segment=1, warmup=1), frames=3),
-        replace(full, name="1 frame", config=replace(SMALL, segment=1, warmup=0), frames=1),
+        replace(
+            full,
+            name="3 frames",
+            config=replace(SMALL, segment=1, warmup=1),
+            frames=3,
+            published="VSR-Transformer trained w/ 3 frames",
+        ),
+        replace(
+            full,
+            name="1 frame",
+            config=replace(SMALL, segment=1, warmup=0),
+            frames=1,
+            published="",
+        ),
     ]
