@@ -157,7 +157,7 @@ MODELS: dict[str, Entry] = {
     ),
     "vsrt-s-web": Entry(
         architecture="vsrt-small",
-        config=vsrt_small.SmallConfig(),  # whole blocks: the first shape of vsrt-s
+        config=vsrt_small.SMALL,
         summary="The same, trained on for compressed video; what `upscale` uses",
         weights="vsrt-s-web.safetensors",
     ),
