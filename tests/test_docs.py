@@ -45,9 +45,11 @@ SHORTER = {
     ): f"{TINY_RUN} --set teacher= --set validation=one --set validation_overlaps=true",
     (
         "vsrkit train recipes/vsrt_s_web.py --set data=CLIPS --set warm_start=vsrt-s "
-        "--set batch_size=4 --set steps=600 --set warmup_steps=30 --set ema_decay=0.99 --set "
-        "validation=car05_001,hitachi_isee5_001,nyvtg_006,tpvtg_003,set8_motorbike"
-    ): f"{TINY_RUN} --set model=vsrt-s --set validation=one --set validation_overlaps=true",
+        "--set validation=car05_001,hitachi_isee5_001,nyvtg_006,tpvtg_003,set8_motorbike"
+    ): (
+        f"{TINY_RUN} --set model=vsrt-s --set teacher= --set validation=one "
+        "--set validation_overlaps=true"
+    ),
     (
         "vsrkit train recipes/vsrt_m.py --set data=CLIPS "
         "--set validation=car05_001,hitachi_isee5_001,nyvtg_006,tpvtg_003,set8_motorbike"

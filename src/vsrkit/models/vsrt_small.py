@@ -156,10 +156,21 @@ class VSRTSmall(nn.Module):
             t: F.leaky_relu(self.fusion(torch.cat([backward.pop(t), forward.pop(t)], 1)), 0.1)
             for t in range(first, last + 1)
         }
-        attended = self.attend(fused, wanted)
-        return torch.stack(
-            [self.tail(self.head(x)) + upsample_bilinear(frames[t], 4) for t, x in attended], 1
+        middle = len(wanted) // 2
+        parts = side_by_side(
+            lambda: self.reconstruct(frames, fused, wanted[:middle]),
+            lambda: self.reconstruct(frames, fused, wanted[middle:]),
         )
+        return torch.stack([*parts[0], *parts[1]], 1)
+
+    def reconstruct(
+        self, frames: Sequence[Tensor], fused: Mapping[int, Tensor], wanted: range
+    ) -> list[Tensor]:
+        """The wanted frames (B, 3, 4H, 4W), from the features of all near them."""
+        return [
+            self.tail(self.head(x)) + upsample_bilinear(frames[t], 4)
+            for t, x in self.attend(fused, wanted)
+        ]
 
     def flows(self, frames: list[Tensor]) -> tuple[Flows, Flows]:
         """Each frame's flow to the previous and to the next, None where there is none."""
@@ -167,7 +178,13 @@ class VSRTSmall(nn.Module):
             there, back = self._pair(torch.cat(frames[:-1]), torch.cat(frames[1:]))
             count = len(frames) - 1
             return [None, *back.chunk(count)], [*there.chunk(count), None]
-        pairs = [self._pair(a, b) for a, b in pairwise(frames)]
+        neighbours = list(pairwise(frames))
+        middle = len(neighbours) // 2
+        parts = side_by_side(
+            lambda: [self._pair(a, b) for a, b in neighbours[:middle]],
+            lambda: [self._pair(a, b) for a, b in neighbours[middle:]],
+        )
+        pairs = parts[0] + parts[1]
         return [None, *(back for _, back in pairs)], [*(there for there, _ in pairs), None]
 
     def _pair(self, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
