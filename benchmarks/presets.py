@@ -17,12 +17,12 @@ import torch
 from torch import nn
 
 from pipeline import HEIGHT, WIDTH, write_source
-from speed import best_seconds
+from speed import best_seconds, usual_convolution
 from vsrkit import __version__, load_model, upscale_video
 from vsrkit.allocator import keep_freed_memory
 from vsrkit.models import build_model
 from vsrkit.models.arithmetic import gflop_per_megapixel
-from vsrkit.precision import lay_out, resolve_precision, running_in
+from vsrkit.precision import resolve_precision
 
 RESULT = Path(__file__).parent / "results" / "presets.json"
 TEACHER = "basicvsr-vimeo90k-bi"
@@ -45,17 +45,8 @@ def main() -> None:
 
 def convolution_peak() -> float:
     """GFLOP/s of a 3x3 convolution of 64 channels on one frame, as `auto` would run it."""
-    layer = nn.Conv2d(64, 64, 3, padding=1)
-    precision = resolve_precision("auto", layer)
-    lay_out(layer, precision)
-    layout = torch.channels_last if precision.channels_last else torch.contiguous_format
-    x = torch.rand(1, 64, HEIGHT, WIDTH).to(getattr(torch, precision.dtype), memory_format=layout)
-
-    def run() -> None:
-        with running_in(precision, "cpu"):
-            layer(x)
-
-    seconds = best_seconds({"peak": run}, rounds=30)["peak"]
+    precision = resolve_precision("auto", nn.Conv2d(64, 64, 3))
+    seconds = best_seconds({"peak": usual_convolution(HEIGHT, WIDTH, precision)}, 30)["peak"]
     return 2 * 9 * 64 * 64 * HEIGHT * WIDTH / seconds / 1e9
 
 

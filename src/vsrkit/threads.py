@@ -1,6 +1,6 @@
 """How work is shared out among the cores; decides speed, never a result."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -11,6 +11,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
+S = TypeVar("S")
 T = TypeVar("T")
 
 _sharing = ContextVar("sharing", default=False)
@@ -58,6 +59,13 @@ def side_by_side(first: Callable[[], T], second: Callable[[], T]) -> tuple[T, T]
     pool = _halves(threads // 2, threads)
     results = [pool.submit(_in_the_same_mode(work)) for work in (first, second)]
     return results[0].result(), results[1].result()
+
+
+def in_halves(work: Callable[[Sequence[S]], list[T]], items: Sequence[S]) -> list[T]:
+    """`work(items)` for work that does each item by itself: both halves side by side."""
+    middle = len(items) // 2
+    first, second = side_by_side(lambda: work(items[:middle]), lambda: work(items[middle:]))
+    return first + second
 
 
 def one_by_one(run: Callable[[Tensor], Tensor], frames: Tensor) -> Tensor:

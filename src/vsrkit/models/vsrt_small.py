@@ -33,7 +33,7 @@ from vsrkit.models.flow import LightFlow, SPyNet, spynet_basicsr_name, warp
 from vsrkit.models.span_attention import SpanAttention, Tokens
 from vsrkit.models.spec import Segments, Spec
 from vsrkit.models.weights import fill
-from vsrkit.threads import side_by_side
+from vsrkit.threads import in_halves, side_by_side
 
 SMALLEST_SIDE = 16
 Flows: TypeAlias = Sequence[Tensor | None]  # by frame, (B, 2, H, W)
@@ -152,19 +152,15 @@ class VSRTSmall(nn.Module):
             lambda: self.chain(self.backward_tower, frames, to_next, down),
             lambda: self.chain(self.forward_tower, frames, to_prev, up),
         )
-        fused = {
-            t: F.leaky_relu(self.fusion(torch.cat([backward.pop(t), forward.pop(t)], 1)), 0.1)
-            for t in range(first, last + 1)
-        }
-        middle = len(wanted) // 2
-        parts = side_by_side(
-            lambda: self.reconstruct(frames, fused, wanted[:middle]),
-            lambda: self.reconstruct(frames, fused, wanted[middle:]),
-        )
-        return torch.stack([*parts[0], *parts[1]], 1)
+        fused = {t: self.fuse(backward.pop(t), forward.pop(t)) for t in range(first, last + 1)}
+        return torch.stack(in_halves(lambda some: self.reconstruct(frames, fused, some), wanted), 1)
+
+    def fuse(self, backward: Tensor, forward: Tensor) -> Tensor:
+        """What both chains know of a frame: (B, C, H, W) twice -> same."""
+        return F.leaky_relu(self.fusion(torch.cat([backward, forward], 1)), 0.1)
 
     def reconstruct(
-        self, frames: Sequence[Tensor], fused: Mapping[int, Tensor], wanted: range
+        self, frames: Sequence[Tensor], fused: Mapping[int, Tensor], wanted: Sequence[int]
     ) -> list[Tensor]:
         """The wanted frames (B, 3, 4H, 4W), from the features of all near them."""
         return [
@@ -178,13 +174,7 @@ class VSRTSmall(nn.Module):
             there, back = self._pair(torch.cat(frames[:-1]), torch.cat(frames[1:]))
             count = len(frames) - 1
             return [None, *back.chunk(count)], [*there.chunk(count), None]
-        neighbours = list(pairwise(frames))
-        middle = len(neighbours) // 2
-        parts = side_by_side(
-            lambda: [self._pair(a, b) for a, b in neighbours[:middle]],
-            lambda: [self._pair(a, b) for a, b in neighbours[middle:]],
-        )
-        pairs = parts[0] + parts[1]
+        pairs = in_halves(lambda some: [self._pair(a, b) for a, b in some], [*pairwise(frames)])
         return [None, *(back for _, back in pairs)], [*(there for there, _ in pairs), None]
 
     def _pair(self, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
@@ -218,7 +208,9 @@ class VSRTSmall(nn.Module):
             )
         return results
 
-    def attend(self, fused: Mapping[int, Tensor], wanted: range) -> Iterator[tuple[int, Tensor]]:
+    def attend(
+        self, fused: Mapping[int, Tensor], wanted: Sequence[int]
+    ) -> Iterator[tuple[int, Tensor]]:
         """Each wanted frame with what attention adds to it."""
         if self.attention is None:
             yield from ((t, fused[t]) for t in wanted)

@@ -1,13 +1,14 @@
 """What the paper's ablations take away, of a small model of its shape and of one of our own."""
 
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from torch import nn
 
 from vsrkit.models.vsrt import VSRT, VSRTConfig
 from vsrkit.models.vsrt_small import SmallConfig, VSRTSmall
 
+THREE_FRAMES = "VSR-Transformer trained w/ 3 frames"
 Family: TypeAlias = Literal["vsrt", "vsrt-s"]
 
 
@@ -55,31 +56,14 @@ def variants_of(family: Family) -> list[Variant]:
 
 def _vsrt() -> list[Variant]:
     full = Variant(name="full", config=SMALL_VSRT, frames=5, published="VSR-Transformer")
-    plain = replace(SMALL_VSRT, attention="linear", feed_forward="token")
     return [
         full,
-        replace(
-            full,
-            name="w/o STCSA",
-            config=replace(SMALL_VSRT, attention="none"),
-            published="VSR-Transformer w/o STCSA",
-        ),
-        replace(
-            full,
-            name="w/o BOFF",
-            config=replace(SMALL_VSRT, feed_forward="towers"),
-            published="VSR-Transformer w/o BOFF",
-        ),
-        replace(full, name="w/o flow", config=replace(SMALL_VSRT, flow=False), published=""),
-        replace(full, name="plain Transformer block", config=plain, published=""),
-        replace(
-            full,
-            name="3 frames",
-            config=replace(SMALL_VSRT, frames=3),
-            frames=3,
-            published="VSR-Transformer trained w/ 3 frames",
-        ),
-        replace(full, name="1 frame", config=replace(SMALL_VSRT, frames=1), frames=1, published=""),
+        _but(full, "w/o STCSA", published="VSR-Transformer w/o STCSA", attention="none"),
+        _but(full, "w/o BOFF", published="VSR-Transformer w/o BOFF", feed_forward="towers"),
+        _but(full, "w/o flow", flow=False),
+        _but(full, "plain Transformer block", attention="linear", feed_forward="token"),
+        replace(_but(full, "3 frames", published=THREE_FRAMES, frames=3), frames=3),
+        replace(_but(full, "1 frame", frames=1), frames=1),
     ]
 
 
@@ -87,35 +71,17 @@ def _vsrt_s() -> list[Variant]:
     full = Variant(name="full", config=SMALL, frames=7, published="VSR-Transformer")
     return [
         full,
-        replace(
-            full,
-            name="w/o STCSA",
-            config=replace(SMALL, attention=False),
-            published="VSR-Transformer w/o STCSA",
-        ),
-        replace(full, name="w/o flow", config=replace(SMALL, flow="none"), published=""),
-        replace(
-            full,
-            name="w/o BOFF",
-            config=replace(SMALL, propagation="none"),
-            published="VSR-Transformer w/o BOFF",
-        ),
-        replace(
-            full, name="hop, not carried", config=replace(SMALL, propagation="hop"), published=""
-        ),
+        _but(full, "w/o STCSA", published="VSR-Transformer w/o STCSA", attention=False),
+        _but(full, "w/o flow", flow="none"),
+        _but(full, "w/o BOFF", published="VSR-Transformer w/o BOFF", propagation="none"),
+        _but(full, "hop, not carried", propagation="hop"),
         # Every output frame is made from these many frames, in training and in use.
-        replace(
-            full,
-            name="3 frames",
-            config=replace(SMALL, segment=1, warmup=1),
-            frames=3,
-            published="VSR-Transformer trained w/ 3 frames",
-        ),
-        replace(
-            full,
-            name="1 frame",
-            config=replace(SMALL, segment=1, warmup=0),
-            frames=1,
-            published="",
-        ),
+        replace(_but(full, "3 frames", published=THREE_FRAMES, segment=1, warmup=1), frames=3),
+        replace(_but(full, "1 frame", segment=1, warmup=0), frames=1),
     ]
+
+
+def _but(full: Variant, name: str, *, published: str = "", **changes: Any) -> Variant:
+    """The full model with other settings."""
+    config = replace(full.config, **changes)
+    return replace(full, name=name, config=config, published=published)

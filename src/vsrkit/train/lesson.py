@@ -17,11 +17,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vsrkit.data.degrade import BI, degrade
 from vsrkit.errors import VsrkitError
+from vsrkit.evaluate.metrics import Y_OF_RGB
 from vsrkit.models import MODELS, load_model, weights_at_hand
 from vsrkit.models.basicvsr import BasicVSR
 from vsrkit.models.blocks import Tower, upsample_bilinear
@@ -30,7 +30,6 @@ from vsrkit.train.narrow import narrow, trunk_steps
 from vsrkit.train.notes import Answers, noted
 
 LUMA = 0.7  # weight of brightness, beside that of the three colours together
-BT601 = (0.299, 0.587, 0.114)
 ONLY_OURS = "only our own presets, vsrt-s and vsrt-m, can learn from a teacher"
 
 
@@ -86,11 +85,9 @@ class Lesson(nn.Module):
         to_prev, to_next = pupil.flows(frames)
         backward = pupil.chain(pupil.backward_tower, frames, to_next, down)
         forward = pupil.chain(pupil.forward_tower, frames, to_prev, up)
-        fused = {
-            t: F.leaky_relu(pupil.fusion(torch.cat([backward[t], forward[t]], 1)), 0.1) for t in up
-        }
+        fused = {t: pupil.fuse(backward[t], forward[t]) for t in up}
         base = torch.stack([upsample_bilinear(frame, 4) for frame in frames], 1)
-        sr = base + torch.stack([pupil.tail(pupil.head(x)) for _, x in pupil.attend(fused, up)], 1)
+        sr = torch.stack(pupil.reconstruct(frames, fused, up), 1)
 
         frames_apart = distance(weighted(sr - base), weighted(taught["sr"] - base))
         if self.clean:
@@ -102,7 +99,9 @@ class Lesson(nn.Module):
 
     @torch.no_grad()
     def answer(self, lr: Tensor) -> Answers:
-        """The teacher's features at the end of each trunk and its frames, by clip and frame."""
+        """The teacher's frames and, where they are compared, its features at the trunks' ends."""
+        if self.clean:
+            return {"sr": self.teacher(lr)}
         frames, teacher = list(lr.unbind(1)), self.teacher
         to_prev, to_next = self.pupil.flows(frames)
         down, up = range(len(frames) - 1, -1, -1), range(len(frames))
@@ -127,7 +126,8 @@ def made_small(hr: Tensor) -> Tensor:
 
 def weighted(rgb: Tensor) -> Tensor:
     """RGB (B, T, 3, H, W) with brightness as a fourth, whose square weighs most: eyes see it so."""
-    luma = (rgb * rgb.new_tensor(BT601).view(3, 1, 1)).sum(2, keepdim=True)
+    shares = (Y_OF_RGB / Y_OF_RGB.sum()).to(rgb).view(3, 1, 1)
+    luma = (rgb * shares).sum(2, keepdim=True)
     return torch.cat([rgb * ((1 - LUMA) / 3) ** 0.5, luma * LUMA**0.5], 2)
 
 
