@@ -4,6 +4,8 @@ import os
 
 # Some virtual machines announce AMX and die of its instructions: bfloat16 is tested without it.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
+# For the processes that tests start: threads that wait for each other on busy cores are slow.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
 import torch

@@ -65,6 +65,27 @@ def test_warp_survives_a_flow_that_is_no_number():
         warp(torch.rand(1, 16, 24, 24, requires_grad=True), flow, padding=padding).sum().backward()
 
 
+@pytest.mark.parametrize("size", [(2, 2), (2, 7), (13, 24)])
+@torch.no_grad()
+def test_warp_of_channels_last_features_is_that_of_any_others(size):
+    """Far outside, at the border and at whole pixels too; in double the sums agree to all digits."""
+    torch.manual_seed(0)
+    x = torch.randn(2, 16, *size, dtype=torch.float64)
+    flow = torch.randn(2, 2, *size, dtype=torch.float64) * 6
+    flow[0] = flow[0].round()
+    flow[1, :, 0, 0] = 1e9
+    rows = warp(x.contiguous(memory_format=torch.channels_last), flow)
+    torch.testing.assert_close(rows, warp(x, flow), atol=1e-12, rtol=0)
+
+
+@torch.no_grad()
+def test_warp_of_channels_last_features_stays_inside_for_any_flow():
+    x = torch.ones(1, 16, 8, 9).contiguous(memory_format=torch.channels_last)
+    for strange in (float("nan"), float("inf"), -float("inf"), 1e30):
+        out = warp(x, torch.full((1, 2, 8, 9), strange))
+        assert torch.isfinite(out).all()
+
+
 def test_warp_never_samples_with_a_bfloat16_grid():
     """319 is not a bfloat16 number: such a grid reads outside a 320-pixel row."""
     x, flow = torch.rand(1, 2, 9, 320), torch.rand(1, 2, 9, 320) * 8 - 4

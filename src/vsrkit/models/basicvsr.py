@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vsrkit.models.blocks import Tower, TwoStageTail, upsample_bilinear
+from vsrkit.models.blocks import Tower, TwoStageTail, joined, upsample_bilinear
 from vsrkit.models.flow import SPyNet, spynet_basicsr_name, warp
 from vsrkit.models.spec import Segments, Spec
 from vsrkit.models.weights import Rules, count_matching, rename
@@ -50,7 +50,7 @@ class BasicVSR(nn.Module):
             frame = clip[:, i]
             if i > 0:
                 features = warp(features, self.spynet(frame, clip[:, i - 1]))
-            features = self.forward_trunk(torch.cat([frame, features], 1))
+            features = self.forward_trunk(joined(frame, features))
             if i >= start:
                 sr.append(self.reconstruct(frame, backward.pop(), features))
         return torch.stack(sr, 1)
@@ -64,7 +64,7 @@ class BasicVSR(nn.Module):
             frame = clip[:, i]
             if i < last:
                 features = warp(features, self.spynet(frame, clip[:, i + 1]))
-            features = self.backward_trunk(torch.cat([frame, features], 1))
+            features = self.backward_trunk(joined(frame, features))
             every.append(features)
         return every
 

@@ -21,6 +21,22 @@ def memory_format_of(x: Tensor) -> torch.memory_format:
     return torch.channels_last if last else torch.contiguous_format
 
 
+def joined(frame: Tensor, features: Tensor) -> Tensor:
+    """(N, 3, H, W), (N, C, H, W) -> (N, 3 + C, H, W), as the convolution after it takes them.
+
+    In its type, and in the features' layout: where layouts differ, joining is slow, and the
+    convolution has to change the layout of the result.
+    """
+    dtype, layout = computed_in(features), memory_format_of(features)
+    return torch.cat([frame.to(dtype, memory_format=layout), features.to(dtype)], 1)
+
+
+def computed_in(x: Tensor) -> torch.dtype:
+    """The type that a convolution of `x` runs in here."""
+    kind = x.device.type
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
+
+
 def conv3x3(inputs: int, outputs: int, stride: int = 1) -> nn.Conv2d:
     """A 3x3 convolution that keeps the size (at stride 1)."""
     return nn.Conv2d(inputs, outputs, 3, stride, 1)

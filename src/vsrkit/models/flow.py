@@ -18,6 +18,7 @@ from vsrkit.models.blocks import at_least_float32, conv3x3, memory_format_of, pa
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
+ROW_CHANNELS = 16  # from which on whole pixels are moved at once: a row of numbers must pay
 LK_DAMPING = 1e-3  # of the squared slope: where there is no texture, nothing moves
 LK_LIMIT = 1.0  # pixels: a step is good for about as far as a slope reaches
 
@@ -37,6 +38,8 @@ def warp(
     Never samples in less than float32: a bfloat16 grid cannot even name the columns of a wide
     frame, and `grid_sample` then reads outside of it. The result has the type and layout of `x`.
     """
+    if (padding, mode) == ("zeros", "bilinear") and _can_warp_rows(x):
+        return _warp_rows(x, flow)
     h, w = flow.shape[-2:]
     wide = at_least_float32(x)
     u, v = flow.to(wide.dtype).unbind(1)
@@ -49,6 +52,46 @@ def warp(
         grid = grid.nan_to_num()
     out = F.grid_sample(wide, grid, mode=mode, padding_mode=padding, align_corners=True)
     return out.to(x.dtype).contiguous(memory_format=memory_format_of(x))
+
+
+def _can_warp_rows(x: Tensor) -> bool:
+    """Whether the values of a pixel lie side by side, and nobody asks for gradients."""
+    few = x.shape[1] < ROW_CHANNELS
+    return not (few or torch.is_grad_enabled() or memory_format_of(x) != torch.channels_last)
+
+
+def _warp_rows(x: Tensor, flow: Tensor) -> Tensor:
+    """`warp` for channels-last features: each pixel is a weighted sum of four rows of a table.
+
+    `grid_sample` picks single values, which takes more than twice as long there.
+    """
+    n, c, h, w = x.shape
+    wide = at_least_float32(x)
+    u, v = flow.to(wide.dtype).nan_to_num().unbind(1)
+    numbers, weights = [], []
+    for row, row_weight in _neighbours(torch.arange(h, device=x.device)[:, None] + v, h):
+        for column, column_weight in _neighbours(torch.arange(w, device=x.device) + u, w):
+            numbers.append(row * w + column)
+            weights.append(row_weight * column_weight)
+    first = torch.arange(n, device=x.device).view(n, 1, 1, 1) * (h * w)
+    out = F.embedding_bag(
+        (torch.stack(numbers, -1) + first).view(-1, 4),
+        wide.permute(0, 2, 3, 1).reshape(-1, c),
+        per_sample_weights=torch.stack(weights, -1).view(-1, 4),
+        mode="sum",
+    )
+    return out.view(n, h, w, c).to(x.dtype).permute(0, 3, 1, 2)
+
+
+def _neighbours(position: Tensor, size: int) -> list[tuple[Tensor, Tensor]]:
+    """The two places beside each position and their weights; places outside weigh nothing."""
+    position = position.clamp(-1, size)  # further out nothing changes, and numbers stay small
+    before = position.floor()
+    share = position - before
+    return [
+        (place.clamp(0, size - 1).long(), weight * (place.clamp(0, size - 1) == place))
+        for place, weight in ((before, 1 - share), (before + 1, share))
+    ]
 
 
 class SPyNet(nn.Module):

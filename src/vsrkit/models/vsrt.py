@@ -14,7 +14,14 @@ from einops import rearrange
 from torch import Tensor, nn
 
 from vsrkit.errors import VsrkitError
-from vsrkit.models.blocks import Tower, TwoStageTail, conv3x3, residual_blocks, upsample_bilinear
+from vsrkit.models.blocks import (
+    Tower,
+    TwoStageTail,
+    conv3x3,
+    joined,
+    residual_blocks,
+    upsample_bilinear,
+)
 from vsrkit.models.flow import SPyNet, warp
 from vsrkit.models.plain_block import LinearAttention, TokenFeedForward, attention_weights
 from vsrkit.models.position import position_release, position_xyt
@@ -143,8 +150,10 @@ class VSRT(nn.Module):
             to_prev = torch.stack(recall.pairs(self.flow, clip, before), 1)
             return to_prev, torch.stack(recall.pairs(self.flow, clip, after), 1)
         frames = clip.flatten(0, 1)
-        to_prev = self.flow(frames, previous(clip).flatten(0, 1))
-        to_next = self.flow(frames, following(clip).flatten(0, 1))
+        to_prev, to_next = side_by_side(
+            lambda: self.flow(frames, previous(clip).flatten(0, 1)),
+            lambda: self.flow(frames, following(clip).flatten(0, 1)),
+        )
         return to_prev.unflatten(0, (b, t)), to_next.unflatten(0, (b, t))
 
     def _position(self, features: Tensor) -> Tensor:
@@ -351,13 +360,14 @@ class FlowFeedForward(nn.Module):
         else:
             prev = previous(x)[:, keep].flatten(0, 1)
             nxt = following(x)[:, keep].flatten(0, 1)
-        if flows is not None:
-            prev = warp(prev, flows[0][:, keep].flatten(0, 1))
-            nxt = warp(nxt, flows[1][:, keep].flatten(0, 1))
+        if flows is None:
+            to_prev = to_next = None
+        else:
+            to_prev, to_next = (flow[:, keep].flatten(0, 1) for flow in flows)
         frames = lr[:, keep].flatten(0, 1)
         backward, forward = side_by_side(
-            lambda: self.from_next(torch.cat([frames, nxt], 1)),
-            lambda: self.from_prev(torch.cat([frames, prev], 1)),
+            lambda: self._run(self.from_next, frames, nxt, to_next),
+            lambda: self._run(self.from_prev, frames, prev, to_prev),
         )
         if self.config.fusion == "concat":
             y = self.fusion(torch.cat([backward, forward], 1))
@@ -365,12 +375,16 @@ class FlowFeedForward(nn.Module):
             y = self.fusion(backward + forward)
         return F.leaky_relu(y, self.config.slope).unflatten(0, x[:, keep].shape[:2])
 
+    def _run(self, tower: nn.Module, frames: Tensor, near: Tensor, flow: Tensor | None) -> Tensor:
+        """One direction: the neighbours' features, warped to the frames, through a tower."""
+        return tower(joined(frames, near if flow is None else warp(near, flow)))
+
 
 def previous(x: Tensor) -> Tensor:
     """For each frame the one before it; the first has itself. (B, T, ...) -> same."""
-    return torch.cat([x[:, :1], x[:, :-1]], 1)
+    return x[:, [0, *range(x.shape[1] - 1)]]  # by numbers: joining slices would change the layout
 
 
 def following(x: Tensor) -> Tensor:
     """For each frame the one after it; the last has itself. (B, T, ...) -> same."""
-    return torch.cat([x[:, 1:], x[:, -1:]], 1)
+    return x[:, [*range(1, x.shape[1]), -1]]

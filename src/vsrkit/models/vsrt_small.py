@@ -25,7 +25,7 @@ from vsrkit.models.blocks import (
     Tower,
     TwoStageTail,
     conv3x3,
-    memory_format_of,
+    joined,
     residual_blocks,
     upsample_bilinear,
 )
@@ -202,7 +202,7 @@ class VSRTSmall(nn.Module):
                 )
             else:
                 near = warp(carried, flow)
-            results[t] = tower(_joined(frames[t], near))
+            results[t] = tower(joined(frames[t], near))
             carried = (
                 results[t] if self.encoder is None else F.leaky_relu(self.encoder(frames[t]), 0.1)
             )
@@ -222,16 +222,6 @@ class VSRTSmall(nn.Module):
             projected = {n: projected.get(n) or self.attention.project(fused[n]) for n in near}
             seen = {n - t: projected[n] for n in near}
             yield t, fused[t] + self.attention(projected[t], seen)
-
-
-def _joined(frame: Tensor, features: Tensor) -> Tensor:
-    """(N, 3, H, W), (N, C, H, W) -> (N, 3 + C, H, W), in the features' type and layout.
-
-    Where layouts differ, joining is slow, and the tower has to change the layout of the result.
-    """
-    return torch.cat(
-        [frame.to(features.dtype, memory_format=memory_format_of(features)), features], 1
-    )
 
 
 def _flow_network(config: SmallConfig) -> nn.Module:
