@@ -68,7 +68,7 @@ def test_warp_survives_a_flow_that_is_no_number():
 @pytest.mark.parametrize("size", [(2, 2), (2, 7), (13, 24)])
 @torch.no_grad()
 def test_warp_of_channels_last_features_is_that_of_any_others(size):
-    """Far outside, at the border and at whole pixels too; in double the sums agree to all digits."""
+    """Far outside, at the border, at whole pixels; in double the sums agree to all digits."""
     torch.manual_seed(0)
     x = torch.randn(2, 16, *size, dtype=torch.float64)
     flow = torch.randn(2, 2, *size, dtype=torch.float64) * 6
