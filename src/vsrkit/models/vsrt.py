@@ -142,17 +142,17 @@ class VSRT(nn.Module):
 
         The outermost frames lack one neighbour and take themselves for it.
         """
-        if self.flow is None:
+        if (network := self.flow) is None:
             return None
         b, t = clip.shape[:2]
         if recall is not None:
             before, after = [0, *range(t - 1)], [*range(1, t), t - 1]
-            to_prev = torch.stack(recall.pairs(self.flow, clip, before), 1)
-            return to_prev, torch.stack(recall.pairs(self.flow, clip, after), 1)
+            to_prev = torch.stack(recall.pairs(network, clip, before), 1)
+            return to_prev, torch.stack(recall.pairs(network, clip, after), 1)
         frames = clip.flatten(0, 1)
         to_prev, to_next = side_by_side(
-            lambda: self.flow(frames, previous(clip).flatten(0, 1)),
-            lambda: self.flow(frames, following(clip).flatten(0, 1)),
+            lambda: network(frames, previous(clip).flatten(0, 1)),
+            lambda: network(frames, following(clip).flatten(0, 1)),
         )
         return to_prev.unflatten(0, (b, t)), to_next.unflatten(0, (b, t))
 
