@@ -3,11 +3,13 @@
     vsrkit weights get basicvsr-vimeo90k-bi
     vsrkit train recipes/vsrt_m.py --set data=FOLDER
 
-More of the same, from weights that are there already:
+More of it, half of the goal HR and the flow network trained along:
 
-    vsrkit train recipes/vsrt_m.py --set data=FOLDER --set warm_start=vsrt-m \
-        --set run_dir=runs/vsrt-m-on
+    vsrkit train recipes/vsrt_m.py:polished --set data=FOLDER \
+        --set warm_start=runs/vsrt-m/best.safetensors
 """
+
+from dataclasses import replace
 
 from vsrkit.train.config import Source, TrainConfig
 
@@ -35,4 +37,19 @@ def config() -> TrainConfig:
         validate_every=100,
         validation_crop=96,
         save_every=100,
+    )
+
+
+def polished() -> TrainConfig:
+    """From taught weights, features no longer compared."""
+    return replace(
+        config(),
+        run_dir="runs/vsrt-m-polished",
+        warm_start=("vsrt-m",),
+        teacher_weight=0.0,
+        teacher_hr_share=0.5,
+        steps=350,
+        learning_rate=1.2e-4,
+        flow_learning_rate_scale=0.05,
+        warmup_steps=30,
     )

@@ -6,6 +6,8 @@ The weights in the package are taught:
 
     vsrkit weights get basicvsr-vimeo90k-bi
     vsrkit train recipes/vsrt_s.py:taught --set data=FOLDER
+    vsrkit train recipes/vsrt_s.py:polished --set data=FOLDER \
+        --set warm_start=runs/vsrt-s/best.safetensors
 """
 
 from dataclasses import replace
@@ -52,4 +54,23 @@ def taught() -> TrainConfig:
         validate_every=100,
         validation_crop=96,
         save_every=100,
+    )
+
+
+def polished() -> TrainConfig:
+    """From taught weights: longer clips, half of the goal HR, the flow network trained along."""
+    return replace(
+        taught(),
+        run_dir="runs/vsrt-s-polished",
+        warm_start=("vsrt-s",),
+        teacher_weight=0.0,
+        teacher_hr_share=0.5,
+        batch_size=3,
+        frames=12,
+        steps=650,
+        learning_rate=2e-4,
+        flow_learning_rate_scale=0.05,
+        warmup_steps=30,
+        ema_decay=0.99,
+        validation_frames=17,
     )

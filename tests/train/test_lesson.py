@@ -111,6 +111,20 @@ def test_compressed_frames_are_taught_what_clean_ones_become(teacher, pair):
     torch.testing.assert_close(loss, expected)
 
 
+def test_a_goal_can_be_partly_hr_and_then_the_flow_learns_too(teacher, pair):
+    lr, hr = pair
+    config = replace(TINY, flow="light", flow_channels=8)
+    pupil = pupil_of(teacher, config, lr)
+    for level in pupil.flow.levels:
+        torch.nn.init.normal_(level[-1].weight, std=0.1)  # zero lets nothing through
+    loss = Lesson(pupil, teacher, weight=0.0, hr_share=0.25)(lr, hr)
+    base = torch.stack([upsample_bilinear(frame, 4) for frame in lr.unbind(1)], 1)
+    goal = 0.75 * teacher(lr) + 0.25 * hr
+    torch.testing.assert_close(loss, distance(weighted(pupil(lr) - base), weighted(goal - base)))
+    loss.backward()
+    assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in pupil.flow.parameters())
+
+
 def test_brightness_weighs_most():
     grey, colour = torch.zeros(2, 1, 1, 3, 4, 4)
     grey += 1

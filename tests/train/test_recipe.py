@@ -16,10 +16,23 @@ ROOT = Path(__file__).parent.parent.parent
 GOLDEN = ROOT / "tests" / "golden" / "tiny_cpu.txt"
 
 
-@pytest.mark.parametrize("name", ["vsrt_reds", "vsrt_vimeo90k", "vsrt_s", "flow_light"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "vsrt_reds.py",
+        "vsrt_vimeo90k.py",
+        "vsrt_s.py",
+        "vsrt_s.py:taught",
+        "vsrt_s.py:polished",
+        "vsrt_s_web.py",
+        "vsrt_m.py",
+        "vsrt_m.py:polished",
+        "flow_light.py",
+    ],
+)
 def test_shipped_recipes_load_and_survive_json(name):
-    config = load_recipe(str(ROOT / "recipes" / f"{name}.py"))
-    kind = FlowConfig if name == "flow_light" else TrainConfig
+    config = load_recipe(str(ROOT / "recipes" / name))
+    kind = FlowConfig if name == "flow_light.py" else TrainConfig
     assert isinstance(config, kind)
     if isinstance(config, TrainConfig):
         assert TrainConfig.from_dict(to_dict(config)) == config

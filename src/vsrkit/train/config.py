@@ -47,8 +47,9 @@ class TrainConfig:
     model: str = "vsrt-s"  # a name or a weight file
     warm_start: tuple[str, ...] = ()  # weight files; "flow=FILE" fills only the part called flow
     teacher: str = ""  # a trained BasicVSR; the model, one of our presets, is narrowed from it
-    teacher_weight: float = 0.3  # of its features, beside its frames
+    teacher_weight: float = 0.3  # of its features, beside its frames; 0: its frames alone
     teacher_sees: Literal["lr", "clean"] = "lr"  # clean: HR made small, for compressed lr
+    teacher_hr_share: float = 0.0  # of HR in what frames are held against; the rest is its frames
     distinct_clips: int = 0  # drawn again and again, a teacher answers each once; 0: no end
     # Held-out clips: patterns of their names, else about this share of the clips, whole series.
     validation: tuple[str, ...] = ()
@@ -106,6 +107,8 @@ class TrainConfig:
         for name in ("ema_decay", "validation_share"):
             if not 0 <= getattr(self, name) < 1:
                 raise ConfigError(f"{name} must be in [0, 1), got {getattr(self, name)}")
+        if not 0 <= self.teacher_hr_share <= 1:
+            raise ConfigError(f"teacher_hr_share must be from 0 to 1, got {self.teacher_hr_share}")
         if not all(0 <= beta < 1 for beta in self.betas):
             raise ConfigError(f"betas must be in [0, 1), got {list(self.betas)}")
         if self.schedule == "restarts" and len(self.periods) != len(self.restart_weights):

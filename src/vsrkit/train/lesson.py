@@ -10,7 +10,8 @@ with flows of their own the two would differ by what is not the pupil's fault. T
 that the teacher makes with its own flow.
 
 For compressed frames the lesson is what the teacher makes of clean ones, and its frames alone:
-features of frames that differ need not agree.
+features of frames that differ need not agree. Where features are not compared, the pupil's flow
+may learn, too; and the nearer a pupil is to its teacher, the more of the goal can be HR.
 """
 
 from collections.abc import Sequence
@@ -55,8 +56,9 @@ def pupil_of(teacher: BasicVSR, config: object, lr: Tensor) -> VSRTSmall:
 class Lesson(nn.Module):
     """A pupil and its teacher: (lr, hr) -> what the pupil is to make less.
 
-    weight: of the features, beside the frames
+    weight: of the features, beside the frames; 0: they are not compared
     clean: the teacher sees HR made small instead of `lr`, and features are not compared
+    hr_share: of HR in what the frames are held against; the rest is the teacher's
     notes: folder that keeps the teacher's answers, for clips that come again
     """
 
@@ -67,14 +69,16 @@ class Lesson(nn.Module):
         *,
         weight: float,
         clean: bool = False,
+        hr_share: float = 0.0,
         notes: Path | None = None,
     ) -> None:
         super().__init__()
         if not isinstance(pupil, VSRTSmall) or pupil.config.propagation != "carried":
             raise VsrkitError(ONLY_OURS)
         self.pupil, self.teacher, self.notes = pupil, teacher, notes
-        self.weight, self.clean = weight, clean
-        self.pupil.flow.requires_grad_(False)  # both go by it: there is nothing to be learnt
+        self.weight, self.clean, self.hr_share = 0.0 if clean else weight, clean, hr_share
+        if self.weight:
+            self.pupil.flow.requires_grad_(False)  # both go by it: there is nothing to be learnt
 
     def forward(self, lr: Tensor, hr: Tensor) -> Tensor:
         """(B, T, 3, H, W) and (B, T, 3, 4H, 4W) -> (): the loss."""
@@ -89,8 +93,9 @@ class Lesson(nn.Module):
         base = torch.stack([upsample_bilinear(frame, 4) for frame in frames], 1)
         sr = torch.stack(pupil.reconstruct(frames, fused, up), 1)
 
-        frames_apart = distance(weighted(sr - base), weighted(taught["sr"] - base))
-        if self.clean:
+        goal = torch.lerp(taught["sr"], hr, self.hr_share)
+        frames_apart = distance(weighted(sr - base), weighted(goal - base))
+        if not self.weight:
             return frames_apart
         apart = distance(torch.stack([backward[t] for t in up], 1), taught["backward"]) + distance(
             torch.stack([forward[t] for t in up], 1), taught["forward"]
@@ -100,7 +105,7 @@ class Lesson(nn.Module):
     @torch.no_grad()
     def answer(self, lr: Tensor) -> Answers:
         """The teacher's frames and, where they are compared, its features at the trunks' ends."""
-        if self.clean:
+        if not self.weight:
             return {"sr": self.teacher(lr)}
         frames, teacher = list(lr.unbind(1)), self.teacher
         to_prev, to_next = self.pupil.flows(frames)

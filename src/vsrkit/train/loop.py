@@ -285,8 +285,14 @@ def with_loss(
     teacher = teacher_named(config.teacher).to(device)
     lay_out(teacher, precision)
     notes = Path(config.run_dir) / "answers" if config.distinct_clips else None
-    clean = config.teacher_sees == "clean"
-    return Lesson(model, teacher, weight=config.teacher_weight, clean=clean, notes=notes)
+    return Lesson(
+        model,
+        teacher,
+        weight=config.teacher_weight,
+        clean=config.teacher_sees == "clean",
+        hr_share=config.teacher_hr_share,
+        notes=notes,
+    )
 
 
 def fitted(config: TrainConfig, spec: Spec) -> TrainConfig:
