@@ -12,7 +12,7 @@ from vsrkit.evaluate.temporal import Temporal, warping_error
 from vsrkit.evaluate.vmaf import vmaf
 from vsrkit.resample import imresize
 
-ALL = frozenset({"warping_error", "tof", "flicker"})
+ALL = frozenset({"warping_error", "warped_flicker", "tof", "flicker"})
 
 
 def texture(height: int = 120, width: int = 140, seed: int = 0) -> Tensor:
@@ -52,6 +52,7 @@ def test_a_perfect_output_neither_flickers_nor_moves_wrongly() -> None:
     assert meter.measure(moved(picture, 0, 0), moved(picture, 0, 0)) == {}  # the first has no past
     scores = meter.measure(moved(picture, 2, 1), moved(picture, 2, 1))
     assert scores["flicker"] == 0
+    assert scores["warped_flicker"] == 0
     assert scores["tof"] == 0
     assert scores["warping_error"] < 1e-4  # flow near borders is rough; without flow it is 5e-3
 
@@ -62,6 +63,15 @@ def test_flicker_worked_out_by_hand() -> None:
     scores = meter.measure(still - 1 / 255, still)
     # Grey goes down by two steps of RGB; luma has 219 steps where RGB has 255.
     assert scores == {"flicker": pytest.approx(2 * 219 / 255, abs=1e-3)}
+
+
+def test_warped_flicker_is_the_change_of_the_error_along_the_motion() -> None:
+    picture, meter = 0.1 + 0.8 * texture(), Temporal(frozenset({"warped_flicker"}))
+    meter.measure(moved(picture, 0, 0) + 0.02, moved(picture, 0, 0))
+    steady = meter.measure(moved(picture, 2, 1) + 0.02, moved(picture, 2, 1))
+    assert steady["warped_flicker"] == pytest.approx(0, abs=1e-9)  # wrong, but wrong as before
+    jumps = meter.measure(moved(picture, 4, 2) - 0.02, moved(picture, 4, 2))
+    assert jumps["warped_flicker"] == pytest.approx(0.04**2, rel=1e-3)
 
 
 def test_tof_is_the_distance_between_two_motions() -> None:

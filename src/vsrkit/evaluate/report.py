@@ -22,12 +22,14 @@ TITLES = {
     "ssim": "SSIM",
     "ms_ssim": "MS-SSIM",
     "warping_error": "warping error x1000",
+    "warped_flicker": "warped flicker x1000",
     "tof": "tOF px",
     "flicker": "flicker",
     "consistency": "consistency dB",
     "vmaf": "VMAF",
 }
-DECIMALS = {"psnr": 2, "ssim": 4, "ms_ssim": 4, "warping_error": 3, "tof": 3, "flicker": 2}
+DECIMALS = {"psnr": 2, "ssim": 4, "ms_ssim": 4, "warping_error": 3, "warped_flicker": 3, "tof": 3}
+THOUSANDTHS = ("warping_error", "warped_flicker")
 
 
 def print_results(results: Sequence[Result], console: Console) -> None:
@@ -135,7 +137,7 @@ def _metrics_table(results: Sequence[Result]) -> Table:
 
 
 def _number(name: str, value: float) -> str:
-    return f"{value * (1000 if name == 'warping_error' else 1):.{DECIMALS.get(name, 2)}f}"
+    return f"{value * (1000 if name in THOUSANDTHS else 1):.{DECIMALS.get(name, 2)}f}"
 
 
 def as_json(result: Result) -> dict[str, Any]:

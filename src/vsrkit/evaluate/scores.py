@@ -13,7 +13,15 @@ from vsrkit.evaluate.temporal import Temporal
 from vsrkit.evaluate.vmaf import VmafClip
 
 Metric: TypeAlias = Literal[
-    "psnr", "ssim", "ms_ssim", "warping_error", "tof", "flicker", "consistency", "vmaf"
+    "psnr",
+    "ssim",
+    "ms_ssim",
+    "warping_error",
+    "warped_flicker",
+    "tof",
+    "flicker",
+    "consistency",
+    "vmaf",
 ]
 METRICS: tuple[Metric, ...] = get_args(Metric)
 USUAL: tuple[Metric, ...] = ("psnr", "ssim")

@@ -11,6 +11,8 @@ from vsrkit.models.flow import warp
 
 OCCLUDED = 10.0  # grey steps: where the ground truth changes more along its flow, it was covered
 
+ALONG_FLOW = frozenset({"warping_error", "warped_flicker", "tof"})
+
 
 @dataclass
 class Temporal:
@@ -18,6 +20,9 @@ class Temporal:
 
     warping_error: mean squared change of the output along the motion of the ground truth, values
         in [0, 1], where nothing is covered or uncovered (Lai et al. 2018, with our flow).
+    warped_flicker: the same of the output's difference from the ground truth: how its errors come
+        and go along the motion. A blurred clip has a low warping error, because what is not there
+        cannot change; here it pays for what it lacks.
     tof: mean distance in pixels between the flow of the output and that of the ground truth
         (Chu et al. 2020, with our flow).
     flicker: mean absolute difference between how the output and how the ground truth change from
@@ -31,18 +36,21 @@ class Temporal:
         """Scores of this frame (3, H, W) after the previous one; empty for a clip's first."""
         now = (sr.float().clamp(0, 1), hr.float())
         before, self.previous = self.previous, now
-        if before is None or not self.names & {"warping_error", "tof", "flicker"}:
+        if before is None or not self.names & {*ALONG_FLOW, "flicker"}:
             return {}
         y_sr, y_hr, y_sr_before, y_hr_before = (luma(x * 255) for x in (*now, *before))
         scores = {}
         if "flicker" in self.names:
             change = (y_sr - y_sr_before) - (y_hr - y_hr_before)
             scores["flicker"] = float(change.abs().mean())
-        if self.names & {"warping_error", "tof"}:
+        if self.names & ALONG_FLOW:
             flow = estimate_flow(y_hr, y_hr_before)
+            visible = (y_hr - _warped(y_hr_before, flow)).abs()[0] < OCCLUDED
             if "warping_error" in self.names:
-                visible = (y_hr - _warped(y_hr_before, flow)).abs()[0] < OCCLUDED
                 scores["warping_error"] = warping_error(now[0], before[0], flow, visible)
+            if "warped_flicker" in self.names:
+                wrong, wrong_before = now[0] - now[1], before[0] - before[1]
+                scores["warped_flicker"] = warping_error(wrong, wrong_before, flow, visible)
             if "tof" in self.names:
                 distance = (estimate_flow(y_sr, y_sr_before) - flow).norm(dim=0)
                 scores["tof"] = float(distance.mean())
