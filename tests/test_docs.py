@@ -37,7 +37,9 @@ SHORTER = {
     "vsrkit train recipes/vsrt_s.py --set data=my-videos --resume": f"{TINY_RUN} --set steps=3",
     "vsrkit train recipes/vsrt_s.py --set data=CLIPS": TINY_RUN,
     "vsrkit train recipes/tiny_cpu.py --set model=toy": "--set steps=2",
-    "vsrkit finetune holiday.mp4 -o holiday.safetensors": "-m tiny.safetensors --steps 1",
+    (
+        "vsrkit finetune holiday.mp4 -m vsrt-s-web --degradation crf15-35 -o holiday.safetensors"
+    ): "-m tiny.safetensors --steps 1",
     "vsrkit evaluate -m EDVR_M_x4_SR_REDS_official.pth --set vid4 --data Vid4": "--clip city",
     (
         "vsrkit train recipes/vsrt_s.py:taught --set data=CLIPS "

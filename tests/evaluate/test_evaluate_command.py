@@ -104,7 +104,7 @@ def test_all_metrics_have_a_table(tmp_path: Path, monkeypatch) -> None:
     for title in ("MS-SSIM", "warping error x1000", "tOF px", "flicker", "consistency dB"):
         assert title in done.output
     assert "VMAF" not in done.output
-    with pytest.raises(VsrkitError, match="eval extra"):
+    with pytest.raises(VsrkitError, match="imageio-ffmpeg"):
         choose_metrics(["vmaf"])
 
 

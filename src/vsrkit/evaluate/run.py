@@ -110,7 +110,7 @@ def choose_metrics(names: Sequence[str]) -> list[Metric]:
             f"no metric called {unknown[0]!r}; there are {', '.join(METRICS)} and all"
         )
     if "vmaf" in spelt and not vmaf_at_hand():
-        raise VsrkitError("VMAF needs the eval extra: pip install 'vsrkit[eval]'")
+        raise VsrkitError("VMAF needs an ffmpeg of its own: pip install imageio-ffmpeg")
     return [metric for metric in METRICS if metric in spelt]
 
 

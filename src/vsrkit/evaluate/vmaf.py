@@ -29,7 +29,7 @@ class VmafClip:
 
     def __init__(self) -> None:
         if not vmaf_at_hand():
-            raise VsrkitError("VMAF needs the eval extra: pip install 'vsrkit[eval]'")
+            raise VsrkitError("VMAF needs an ffmpeg of its own: pip install imageio-ffmpeg")
         self._folder = tempfile.TemporaryDirectory(prefix="vsrkit-vmaf-")
         self._files: tuple[BinaryIO, BinaryIO] | None = None
 

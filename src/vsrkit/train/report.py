@@ -76,6 +76,6 @@ def _summary_writer(run_dir: Path, after: int) -> Any:
         from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415 - an extra
     except ImportError as error:
         raise VsrkitError(
-            'tensorboard is not installed; pip install "vsrkit[train]" or set tensorboard=false'
+            "tensorboard is not installed; pip install tensorboard, or set tensorboard=false"
         ) from error
     return SummaryWriter(run_dir, purge_step=after + 1 if after else None)
