@@ -176,6 +176,19 @@ def test_killed_between_the_name_and_the_tidying(film, whole, tmp_path, monkeypa
     assert target.read_bytes() == whole
 
 
+def test_restart_makes_anew_what_only_had_to_be_tidied_up(film, tmp_path, monkeypatch):
+    target, other = tmp_path / "out.mkv", write_clip(tmp_path / "other.mkv", frames=3)
+    with monkeypatch.context() as patch:
+        patch.setattr(WorkFolder, "remove", lambda self: None)
+        upscale(film, target)
+    with pytest.raises(VideoError, match="--restart"):
+        upscale(other, target, overwrite=True)
+    done = upscale(other, target, overwrite=True, restart=True)
+    assert (done.frames, done.resumed) == (3, 0)
+    upscale(other, tmp_path / "wanted.mkv")
+    assert target.read_bytes() == (tmp_path / "wanted.mkv").read_bytes()
+
+
 def test_killed_before_the_name(film, whole, tmp_path, monkeypatch):
     target = tmp_path / "out.mkv"
     with monkeypatch.context() as patch:

@@ -1,6 +1,8 @@
 """Pictures go in, pictures come out: folders and numbered names."""
 
+import errno
 from fractions import Fraction
+from pathlib import Path
 
 import av
 import numpy as np
@@ -12,6 +14,7 @@ from tests.job.identity import Identity
 from tests.job.upscaled import decoded, upscale
 
 from vsrkit.errors import VideoError
+from vsrkit.job import target as target_module
 from vsrkit.video.images import read_image, write_image
 from vsrkit.video.probe import probe
 
@@ -126,3 +129,56 @@ def test_names_in_the_current_folder(tmp_path, monkeypatch):
     upscale("in.mkv", "%02d.png", model=Identity())
     upscale("in.mkv", "out.mkv", model=Identity())
     assert sorted(p.name for p in tmp_path.iterdir()) == ["01.png", "02.png", "in.mkv", "out.mkv"]
+
+
+def test_a_part_of_images_begins_at_zero(tmp_path):
+    for number in range(20):
+        write_image(tmp_path / "in" / f"{number:02d}.png", torch.rand(3, 16, 16))
+    span, rate = (1.0, 2.0), Fraction(10)
+    upscale(tmp_path / "in", tmp_path / "out.mkv", span=span, frame_rate=rate)
+    times = [picture.pts * picture.time_base for picture in decoded(tmp_path / "out.mkv")]
+    assert times == [Fraction(n, 10) for n in range(10)]
+
+
+@pytest.mark.parametrize("kind", ["link", "here", "elsewhere"])
+def test_images_into_a_folder_that_is_there(tmp_path, monkeypatch, kind):
+    """A link, the current folder, another file system: the folder stays, old images go."""
+    source = write_clip(tmp_path / "in.mkv", frames=3)
+    place = tmp_path / "place"
+    place.mkdir()
+    write_image(place / "old.png", torch.rand(3, 8, 8))
+    target = place
+    if kind == "link":
+        target = tmp_path / "link"
+        target.symlink_to(place)
+    elif kind == "here":
+        monkeypatch.chdir(place)
+        target = Path()
+    else:
+        monkeypatch.setattr(target_module.Path, "replace", not_across(place))
+    before = place.stat().st_ino
+    upscale(source, target, overwrite=True)
+    assert sorted(p.name for p in place.iterdir()) == [f"{n:08d}.png" for n in range(3)]
+    assert place.stat().st_ino == before
+    assert not list(tmp_path.glob(".*"))
+
+
+def not_across(place):
+    """Renaming that behaves as if `place` were on a file system of its own."""
+    replace = Path.replace
+
+    def across(self, target):
+        if (self.parent == place) != (Path(target).parent == place):
+            raise OSError(errno.EXDEV, "Invalid cross-device link")
+        return replace(self, target)
+
+    return across
+
+
+def test_the_height_of_a_turned_video_is_what_is_shown(tmp_path):
+    source = write_clip(tmp_path / "in.mp4", width=64, height=32, rotation=90)
+    upscale(source, tmp_path / "out", height=64)
+    assert read_image(tmp_path / "out" / "00000000.png").shape == (3, 64, 32)
+    upscale(source, tmp_path / "out.mkv", height=64)
+    info = probe(tmp_path / "out.mkv")
+    assert (info.height, info.width, info.rotation) == (32, 64, 90)

@@ -5,6 +5,7 @@ from fractions import Fraction
 
 import pytest
 import torch
+import torch.nn.functional as F
 from tests.clips import Colour, write_clip
 
 from vsrkit.errors import VideoError
@@ -75,6 +76,30 @@ def test_interlaced_frames_are_made_whole_and_all_are_there(tmp_path):
     source = open_source(path)
     assert source.info.interlaced
     assert len(list(source.pictures())) == 10
+
+
+def test_interlaced_frames_keep_their_durations(tmp_path):
+    """The filter has a time base of its own."""
+    video = {"codec": "mpeg2video", "width": 64, "height": 48, "frames": 10}
+    path = write_clip(tmp_path / "a.ts", options={"flags": "+ildct+ilme"}, **video)
+    source = open_source(path)
+    assert source.info.interlaced
+    durations = {picture.duration * source.info.time_base for picture in source.pictures()}
+    assert durations == {Fraction(1, 25)}
+
+
+def test_interlaced_frames_that_change_their_size(tmp_path):
+    video = {"codec": "mpeg2video", "frames": 6, "options": {"flags": "+ildct+ilme"}}
+    large = write_clip(tmp_path / "large.ts", width=64, height=64, **video)
+    small = write_clip(tmp_path / "small.ts", width=32, height=32, **video)
+    (tmp_path / "both.ts").write_bytes(large.read_bytes() + small.read_bytes())
+    frames = list(open_source(tmp_path / "both.ts").frames())
+    again = list(open_source(tmp_path / "both.ts").frames())
+    assert len(frames) == 11  # FFmpeg loses the one before the change
+    assert all(torch.equal(a, b) for a, b in zip(frames, again, strict=True))
+    alone = list(open_source(small).frames())[3]
+    enlarged = F.interpolate(alone[None], (64, 64), mode="bilinear")[0]
+    assert (frames[8] - enlarged).abs().mean() < 0.02  # enlarged, not laid into a corner
 
 
 def test_interlacing_that_begins_later_is_found(tmp_path):

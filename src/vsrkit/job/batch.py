@@ -3,7 +3,7 @@
 import logging
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from pathlib import Path
@@ -21,6 +21,7 @@ from vsrkit.report import check_page, write_report
 from vsrkit.video.encode import CODEC_OF
 from vsrkit.video.images import is_image, natural_order
 from vsrkit.video.mux import Clock
+from vsrkit.video.probe import UPRIGHT
 from vsrkit.video.read import EVERYTHING, Picture, Source, Span, in_span, open_source
 
 log = logging.getLogger("vsrkit")
@@ -117,7 +118,8 @@ def _one(request: Request, on_progress: OnProgress) -> str:
 
 def _check_comparable(request: Request) -> None:
     """Refuse a report on an output that is smaller than its input before it is made."""
-    height, wanted = open_source(request.source).info.height, request.wishes.height
+    source, wanted = open_source(request.source), request.wishes.height
+    height, _ = source.turned_size(source.info.height, source.info.width)
     if wanted is not None and wanted < height:
         raise VideoError(
             f"a report needs an upscaled video, and --height {wanted} is less than the "
@@ -256,6 +258,20 @@ def _to_pipe(request: Request, source: Source, pictures: Iterator[Picture]) -> s
     return f"{count} frames of {prepared.width}x{prepared.height}"
 
 
+@contextmanager
+def _nothing_left_behind(folder: WorkFolder) -> Iterator[None]:
+    """A pipe cannot be read again: what is finished when it stops is of no use."""
+    folder.clear()
+    try:
+        yield
+    except KeyboardInterrupt as interrupt:
+        folder.clear()
+        raise StoppedError("stopped; what comes through a pipe begins anew") from interrupt
+    except BaseException:
+        folder.clear()
+        raise
+
+
 def _pipe_to_file(
     request: Request, source: Source, pictures: Iterator[Picture], times: list[int]
 ) -> str:
@@ -263,8 +279,7 @@ def _pipe_to_file(
     if goal.images:
         raise VideoError("a pipe becomes a video file or a pipe; name the output *.mkv or -")
     folder = WorkFolder.beside(goal.path)
-    with folder.held():
-        folder.clear()
+    with folder.held(), _nothing_left_behind(folder):
         suffix = goal.path.suffix.lower()
         prepared = prepare(
             source, request.wishes, suffix=suffix, scratch=folder.path, by_rows=False
@@ -273,7 +288,13 @@ def _pipe_to_file(
             log.warning("%s", line)
         assert prepared.encoding is not None
         size = (prepared.height, prepared.width)
-        frames = upscale_stream(pictures, prepared.engine, size=size, chunk=prepared.memory.chunk)
+        frames = upscale_stream(
+            pictures,
+            prepared.engine,
+            size=size,
+            turn=source.info.turn if goal.turns else UPRIGHT,
+            chunk=prepared.memory.chunk,
+        )
         parts = write_parts(frames, prepared.encoding, folder)
         step = round(1 / source.info.frame_rate / source.info.time_base)
         clock = Clock(times, max(1, step), source.info.time_base)

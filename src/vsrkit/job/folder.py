@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save
 from torch import Tensor
 
 from vsrkit.errors import VsrkitError
@@ -172,9 +172,7 @@ def save_states(path: Path, states: Sequence[Any]) -> None:
         for tile, state in enumerate(states)
         for place, tensor in enumerate([state] if isinstance(state, Tensor) else state)
     }
-    part = path.with_name(f"{path.name}.part")
-    save_file(tensors, part)
-    part.replace(path)
+    write_whole(path, [save(tensors)])
 
 
 def load_states(path: Path, like: Any, device: str) -> list[Any]:

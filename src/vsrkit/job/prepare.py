@@ -98,7 +98,7 @@ def prepare(
         turned = _turned(source, (height, width), suffix)
         _say_what_is_lost(source, encoding, demanded=wishes.pix_fmt is not None)
         open_encoder(encoding)  # what it refuses is refused now and not after hours
-        check_container(suffix, encoding)
+        check_container(suffix, encoding, source)
         if (encoding.height, encoding.width) != turned:
             log.warning(
                 "%dx%d becomes %dx%d, the last line doubled: %s has no odd sizes",

@@ -19,7 +19,7 @@ from vsrkit.resample import fitted
 from vsrkit.rows import Rows, whole_of
 from vsrkit.upscale import Engine, States
 from vsrkit.video.encode import Encoding, encode_all
-from vsrkit.video.images import write_image
+from vsrkit.video.images import encode_png
 from vsrkit.video.packets import write_packets, write_whole
 from vsrkit.video.probe import UPRIGHT, Turn
 from vsrkit.video.read import Picture, Source, turned
@@ -182,8 +182,10 @@ def write_part(part: Part, made: Iterable[Made], recipe: Recipe, tell: Tell) -> 
     if recipe.encoding:
         write_packets(path, encode_all(frames, recipe.encoding))
     else:
+        recipe.folder.images.mkdir(exist_ok=True)
         for name, frame in zip(recipe.names[part.start : part.stop], frames, strict=True):
-            write_image(recipe.folder.images / name, whole_of(frame), bits=recipe.bits)
+            picture = encode_png(whole_of(frame), bits=recipe.bits)
+            write_whole(recipe.folder.images / name, [picture])
         write_whole(path, [b"images\n"])
     tell("part", part.number)
 

@@ -117,7 +117,8 @@ def upscale_video(
     )
     opened = open_source(source, frame_rate=frame_rate)
     wanted = replace(opened, span=exact_span(*span), deinterlace=deinterlace)
-    tidying = WorkFolder.beside(Path(target)).only_tidying_remains(Path(target))
+    left = WorkFolder.beside(Path(target))
+    tidying = not restart and left.only_tidying_remains(Path(target))
     goal = open_target(target, wanted, overwrite=overwrite or tidying)
     wanted = whole_frames(wanted)
     folder = WorkFolder.beside(goal.path)
@@ -270,7 +271,7 @@ def _finish(goal: Target, recipe: Recipe, parts: list[Part], index: Index) -> No
     """Put the whole together and give it its name."""
     if goal.images:
         recipe.folder.mark_finished()
-        finish_images(goal, recipe.folder)
+        finish_images(goal, recipe.folder, recipe.names)
         return
     assert recipe.encoding is not None
     files = [recipe.folder.part(part.number) for part in parts]

@@ -55,9 +55,13 @@ def output_size(
     if scale is not None and height is not None:
         raise VsrkitError("give --scale or --height, not both")
     if height is not None:
-        if not 16 <= height <= 16 * info.height:
-            raise VsrkitError(f"--height {height} is out of range for {info.height} lines")
-        return height, max(2, 2 * round(info.width * height / info.height / 2))
+        # Of a turned picture what is stored as its width is shown as its height.
+        lying = bool(info.rotation % 180)
+        lines, across = (info.width, info.height) if lying else (info.height, info.width)
+        if not 16 <= height <= 16 * lines:
+            raise VsrkitError(f"--height {height} is out of range for {lines} lines")
+        width = max(2, 2 * round(across * height / lines / 2))
+        return (width, height) if lying else (height, width)
     factor = spec.scale if scale is None else scale
     if scale is not None and not 1 <= scale <= spec.scale:
         raise VsrkitError(f"--scale {scale} is not possible: this model enlarges by {spec.scale}")

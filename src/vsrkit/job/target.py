@@ -1,7 +1,9 @@
 """Where the result goes: a video file, or a folder or pattern of PNG files."""
 
+import errno
 import re
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -53,7 +55,7 @@ def open_target(target: str | Path, source: Source, *, overwrite: bool) -> Targe
             raise VideoError(f"input and output are the same folder, {path}; name another")
         there = list(path.iterdir()) if path.is_dir() else []
         _spare_input(there, source)
-        if there and not overwrite:
+        if there and not overwrite and not WorkFolder.beside(path).naming_began:
             raise VideoError(f"{path} is not empty; add --overwrite (-y) or name another folder")
         if other := [file.name for file in there if file.suffix.lower() != ".png"]:
             raise VideoError(
@@ -87,15 +89,33 @@ def image_names(target: Target, source: Source, frames: int) -> tuple[str, ...]:
     return tuple(f"{number:08d}.png" for number in range(frames))
 
 
-def finish_images(target: Target, folder: WorkFolder) -> None:
-    """Give the finished images their place: a new folder at once, an old one file by file."""
+def finish_images(target: Target, folder: WorkFolder, names: Sequence[str]) -> None:
+    """Give the finished images their place: a new folder at once, an old one file by file.
+
+    An old one may be a link, a mount point or where we are, and is not ours to remove. Of a whole
+    folder that is replaced, old images go when the new ones are there.
+    """
     if not target.pattern and not target.path.exists():
-        folder.images.replace(target.path)
-        return
-    if not target.pattern:
-        shutil.rmtree(target.path)
         folder.images.replace(target.path)
         return
     target.path.mkdir(parents=True, exist_ok=True)
     for path in sorted(folder.images.iterdir()):
-        path.replace(target.path / path.name)
+        _move(path, target.path / path.name)
+    folder.images.rmdir()
+    if not target.pattern:
+        for path in target.path.glob("*.[pP][nN][gG]"):
+            if path.name not in names:
+                path.unlink()
+
+
+def _move(path: Path, place: Path) -> None:
+    """Rename a file; to another file system it is copied first."""
+    try:
+        path.replace(place)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        part = place.with_name(f".{place.name}")
+        shutil.copyfile(path, part)
+        part.replace(place)
+        path.unlink()

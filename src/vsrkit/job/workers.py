@@ -3,7 +3,8 @@
 import multiprocessing
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from multiprocessing.queues import Queue
 from queue import Empty
 from threading import Event
@@ -42,14 +43,31 @@ def run_parts(
         context.Process(target=_work, args=(todo, said, recipe, engine, threads), daemon=True)
         for engine in engines
     ]
-    for process in processes:
-        process.start()
+    with _sparing_children():
+        for process in processes:
+            process.start()
     try:
         _listen(processes, todo, said, tell, stop)
     finally:
         for process in processes:
             process.terminate()
             process.join()
+
+
+@contextmanager
+def _sparing_children() -> Iterator[None]:
+    """Inside, processes are started that never get Ctrl-C.
+
+    It reaches all processes of a terminal, and one that has just begun cannot handle it yet.
+    """
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _until(parts: Sequence[Part], stop: Event) -> Any:
@@ -70,6 +88,8 @@ def _listen(
             what, value = said.get(timeout=0.5)
         except Empty:
             if any(process.exitcode not in (None, 0) for process in processes):
+                if stop.is_set():
+                    return  # what is missing is told as after any stop
                 raise VsrkitError(
                     "a worker process was killed, perhaps for want of memory; run the same "
                     "command again to go on, with fewer --workers"

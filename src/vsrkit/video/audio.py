@@ -31,6 +31,7 @@ class ConvertedAudio:
 
     stream: AudioStream
     resampler: AudioResampler
+    apart: bool = False  # times are counted by samples
     next_sample: int | None = None  # where a frame begins that follows without a gap
 
     def take(self, packet: Packet) -> Iterable[Packet]:

@@ -53,6 +53,10 @@ Packets: TypeAlias = Iterable[Packet]
 class CopiedStream(Protocol):
     """A stream on its way into the new file."""
 
+    @property
+    def apart(self) -> bool:
+        """Whether its container takes no two packets of the same time."""
+
     def take(self, packet: Packet) -> Packets:
         """What a packet of the old stream becomes."""
 
@@ -100,6 +104,7 @@ class Copied:
     """Packets as they are."""
 
     stream: Stream
+    apart: bool = False
 
     def take(self, packet: Packet) -> Packets:
         packet.stream = self.stream
@@ -114,6 +119,7 @@ class ConvertedSubtitle:
     """Text in the form that the container knows."""
 
     stream: SubtitleStream
+    apart: bool = False
 
     def take(self, packet: Packet) -> Packets:
         codec = self.stream.codec_context.name
@@ -175,8 +181,11 @@ def _audio(stream: Stream, target: OutputContainer, said: Said) -> CopiedStream 
     if not (samples and form == "mp4") and _holds(form, stream):
         copy = target.add_stream_from_template(stream)
         _described(copy, stream)
-        return Copied(copy)
+        return Copied(copy, apart=form in ("mp4", "mov"))
     assert isinstance(stream, AudioStream)
+    if not (stream.rate and stream.layout.nb_channels):  # announced, and never sent
+        said(f"{_name(stream)} has no sound that can be read, and is left out")
+        return None
     made = convert_audio(stream, target)
     _described(made.stream, stream)
     codec = made.stream.codec_context.name
@@ -235,8 +244,7 @@ def _cover(stream: Stream, target: OutputContainer, said: Said) -> CopiedStream 
         packet = next(p for p in stream.container.demux(stream) if p.size)  # type: ignore[attr-defined]
     except (StopIteration, av.FFmpegError) as error:
         raise VideoError("the cover picture cannot be read") from error
-    kind = "png" if stream.codec_context.name == "png" else "jpeg"
-    target.add_attachment(
-        f"cover.{kind[:4].replace('jpeg', 'jpg')}", f"image/{kind}", bytes(packet)
-    )
+    kind, suffix = ("png", "png") if stream.codec_context.name == "png" else ("jpeg", "jpg")
+    name = stream.metadata.get("filename", f"cover.{suffix}")
+    target.add_attachment(name, f"image/{kind}", bytes(packet))
     return None

@@ -66,7 +66,8 @@ def assemble(
             video = add_video(target, encoding, clock.time_base, source)
             if not source.info.streams:  # images or a pipe: there is nothing else
                 _begin(target, video, encoding)
-                for packet in video_packets(parts, clock, video):
+                new = video_packets(parts, clock, video)
+                for packet in _moved(new, Window.of(source, clock)):
                     target.mux_one(packet)
             else:
                 with opened(source.path) as old:
@@ -82,7 +83,7 @@ def assemble(
         raise VideoError(f"cannot write {path.parent / f'*{suffix}'}: {reason}") from error
 
 
-def check_container(suffix: str, encoding: Encoding) -> None:
+def check_container(suffix: str, encoding: Encoding, source: Source) -> None:
     """Refuse what a file `*suffix` cannot hold, now and not when all its packets are made."""
     if suffix == ".y4m":
         if encoding.codec != "rawvideo":
@@ -100,6 +101,24 @@ def check_container(suffix: str, encoding: Encoding) -> None:
     except (ValueError, av.FFmpegError) as error:
         raise VideoError(
             f"{suffix} cannot hold {encoding.codec}; leave --codec out or name the output *.mkv"
+        ) from error
+    if source.info.streams:
+        _check_other_streams(suffix, encoding, source)
+
+
+def _check_other_streams(suffix: str, encoding: Encoding, source: Source) -> None:
+    """Write the header of the whole file once: some streams are refused only there."""
+    form = container_options(suffix)[0]
+    try:
+        with opened(source.path) as old, av.open(io.BytesIO(), "w", format=form) as trial:
+            add_video(trial, encoding, source.info.time_base, source)
+            carry_over(old, trial, said=lambda _: None)
+            trial.start_encoding()
+    except (ValueError, av.FFmpegError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise VideoError(
+            f"{suffix} cannot hold all streams of {source.path} ({reason}); "
+            "name the output *.mkv or *.mp4"
         ) from error
 
 
@@ -256,7 +275,7 @@ def _others(
                 continue
             if packet.pts is None:
                 packet.pts = packet.dts
-            onward.place(packet)
+            onward.place(packet, apart=kept.apart)
             assert packet.pts is not None
             if packet.stream.type == "subtitle":
                 _shorten(packet, window)

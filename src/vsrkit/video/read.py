@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 
 import av
@@ -210,19 +211,32 @@ def decode(
 
 
 def deinterlaced(pictures: Iterator[VideoFrame], stream: VideoStream) -> Iterator[VideoFrame]:
-    """One whole frame for each interlaced one; the others pass as they are."""
+    """One whole frame for each interlaced one; the others pass as they are.
+
+    A filter is made for one size and kind of picture: where they change, another begins.
+    """
+    for _, alike in groupby(pictures, lambda p: (p.width, p.height, p.format.name)):
+        graph: av.filter.Graph | None = None
+        for picture in alike:
+            graph = graph or _bwdif(picture, stream)
+            graph.vpush(picture)
+            yield from _pull(graph)
+        assert graph is not None
+        graph.vpush(None)
+        yield from _pull(graph)
+
+
+def _bwdif(picture: VideoFrame, stream: VideoStream) -> av.filter.Graph:
+    """The filter for pictures like this one."""
     graph = av.filter.Graph()
+    width, height, base = picture.width, picture.height, stream.time_base
     nodes = (
-        graph.add_buffer(template=stream),
+        graph.add_buffer(width=width, height=height, format=picture.format, time_base=base),
         graph.add("bwdif", "mode=send_frame:parity=auto:deint=interlaced"),
         graph.add("buffersink"),
     )
     graph.link_nodes(*nodes).configure()
-    for picture in pictures:
-        graph.vpush(picture)
-        yield from _pull(graph)
-    graph.vpush(None)
-    yield from _pull(graph)
+    return graph
 
 
 def _pull(graph: av.filter.Graph) -> Iterator[VideoFrame]:
@@ -239,11 +253,11 @@ def timed(pictures: Iterator[VideoFrame], info: VideoInfo) -> Iterator[Picture]:
     expected = 0
     for picture in pictures:
         # A frame without a time follows the one before it at the usual distance.
-        time = expected if picture.pts is None else picture.pts
-        if picture.pts is not None and picture.time_base and picture.time_base != info.time_base:
-            time = round(picture.pts * picture.time_base / info.time_base)
-        expected = time + (picture.duration or step)
-        yield Picture(time, picture.duration or 0, partial(_rgb, picture, info))
+        ticks = (picture.time_base or info.time_base) / info.time_base  # a filter has its own
+        time = expected if picture.pts is None else round(picture.pts * ticks)
+        duration = round((picture.duration or 0) * ticks)
+        expected = time + (duration or step)
+        yield Picture(time, duration, partial(_rgb, picture, info))
 
 
 def _rgb(picture: VideoFrame, info: VideoInfo, rows: slice) -> Tensor:

@@ -45,8 +45,12 @@ class Onward:
         self._restarts: dict[int, int] = {}  # by stream, so far
         self._latest: dict[int, int] = {}  # time of the last packet, by stream
 
-    def place(self, packet: Packet) -> None:
-        """Set the times of the next packet of its stream."""
+    def place(self, packet: Packet, *, apart: bool) -> None:
+        """Set the times of the next packet of its stream; `apart`: no two may be equal.
+
+        Only where the container asks for it: packets of TrueHD are shorter than the millisecond
+        that Matroska counts in, and pushed apart they would fall behind more and more.
+        """
         assert packet.pts is not None
         stream, base = packet.stream.index, packet.time_base
         latest, count = self._latest.get(stream), self._restarts.get(stream, 0)
@@ -56,9 +60,7 @@ class Onward:
         self._restarts[stream] = count
         shift = round(self._shifts[count] / base)
         time = (packet.pts if packet.dts is None else packet.dts) + shift
-        if latest is not None and packet.stream.type == "audio":
-            time = max(time, latest + 1)
-        elif latest is not None:
-            time = max(time, latest)  # two lines of text may begin together
+        if latest is not None:
+            time = max(time, latest + apart)
         packet.pts = max(packet.pts + shift, time)
         packet.dts = self._latest[stream] = time
