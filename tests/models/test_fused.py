@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from vsrkit.models import fused
-from vsrkit.models.blocks import ResidualBlock, activated, conv3x3
+from vsrkit.models.blocks import ResidualBlock, activated, conv3x3, residual_blocks
 from vsrkit.precision import Precision, lay_out
 
 LAST = Precision("float32", channels_last=True)
@@ -49,6 +49,28 @@ def test_same_bits_as_the_plain_block(shape, slope):
         assert fused.can_fuse(x, block.conv1.weight)
         assert torch.equal(block(x), plainly(block, x))
     assert torch.equal(x, kept)  # the input is not ours
+
+
+@needs_fused
+def test_blocks_in_a_row_overwrite_only_what_is_theirs():
+    torch.manual_seed(0)
+    blocks, x = residual_blocks(3, 16).eval(), features(2, 16, 12, 20)
+    lay_out(blocks, LAST)
+    kept, seen = x.clone(), []
+    with torch.inference_mode():
+        one_by_one = [x]
+        for block in blocks:
+            one_by_one.append(block(one_by_one[-1]))
+        assert torch.equal(blocks(x), one_by_one[-1])
+        watch = blocks[1].register_forward_hook(
+            lambda _, given, answer: seen.append((*given, answer))
+        )
+        assert torch.equal(blocks(x), one_by_one[-1])
+        watch.remove()
+    given, answer = seen[0]  # a watcher keeps what it saw
+    assert torch.equal(given, one_by_one[1])
+    assert torch.equal(answer, one_by_one[2])
+    assert torch.equal(x, kept)
 
 
 @needs_fused

@@ -8,7 +8,7 @@ In float32 every bit is that of the plain block; in bfloat16 it is rounded once 
 """
 
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import torch
@@ -68,14 +68,24 @@ def fused_activation(x: Tensor, conv: nn.Conv2d, slope: float) -> Tensor:
     return done
 
 
-def fused_residual(x: Tensor, first: nn.Conv2d, second: nn.Conv2d, slope: float) -> Tensor:
-    """Compute x + second(act(first(x))), ReLU or with a slope LeakyReLU: (N, C, H, W) -> same."""
+def fused_residual(
+    x: Tensor, first: nn.Conv2d, second: nn.Conv2d, slope: float, *, overwrite: bool
+) -> Tensor:
+    """Compute x + second(act(first(x))), ReLU or with a slope LeakyReLU: (N, C, H, W) -> same.
+
+    overwrite: `x` becomes the result, which spares the cache a third map of features.
+    """
     run = torch.ops.mkldnn._convolution_pointwise
+    add: tuple[Any, ...] = ("add", 1.0, None, [], None)
     act, numbers = ("leaky_relu", [slope]) if slope else ("relu", [])
     settings = (PADDING, STRIDE, DILATION, GROUPS)
     one, two = _pack(first, x), _pack(second, x)
     y = run(x, one.weight, one.bias, *settings, act, numbers, "")
-    done: Tensor = run.binary(y, x, two.weight, two.bias, *settings, "add", 1.0, None, [], None)
+    if overwrite:
+        onto = torch.ops.mkldnn._convolution_pointwise_.binary
+        onto(x, y, two.weight, two.bias, *settings, *add)
+        return x
+    done: Tensor = run.binary(y, x, two.weight, two.bias, *settings, *add)
     return done
 
 
