@@ -158,7 +158,7 @@ def test_nothing_before_a_cut_changes_anything_after_it(small, movie, upscaled):
 
 def test_segment_borders_do_not_show(small, movie):
     """The step between neighbouring output frames is no larger at a segment's border."""
-    still = [movie[0]] * 48
+    still = [movie[0]] * (3 * SMALL.segment)
     out = torch.stack(list(upscale_frames(still, small)))
     steps = out.diff(dim=0).abs().mean((1, 2, 3))[SMALL.warmup : -SMALL.warmup]
     at_border = torch.tensor(

@@ -66,7 +66,8 @@ class SmallConfig:
 
 # The widths are what `train.narrow.choose_widths` finds with 36 and 110 times 16 channels to spend
 # on BasicVSR's 60 blocks: the early ones need few, the last ones most. In the small one four
-# forward blocks went to the backward side: each tower has a core, and neither is to wait.
+# forward blocks went to the backward side and one is narrower: each tower has a core, and neither
+# is to wait long.
 SMALL = SmallConfig(
     backward_widths=(
         0, 16, 16, 16, 16, 16, 0, 0, 16, 0, 0, 0, 0, 0, 0,
@@ -74,9 +75,12 @@ SMALL = SmallConfig(
     ),
     forward_widths=(
         0, 16, 16, 0, 16, 16, 16, 16, 16, 0, 0, 0, 0, 0, 0,
-        0, 16, 16, 16, 16, 16, 16, 0, 16, 0, 0, 0, 32, 32, 16,
+        0, 16, 16, 16, 16, 16, 16, 0, 16, 0, 0, 0, 16, 32, 16,
     ),
     flow_channels=24,
+    attention_channels=16,
+    segment=24,
+    warmup=3,
 )  # fmt: skip
 MEDIUM = SmallConfig(
     backward_widths=(
@@ -91,6 +95,7 @@ MEDIUM = SmallConfig(
     tail="two-stage",  # a third of BasicVSR's, which one convolution at LR size does not replace
     tail_widths=(48, 32),
     flow_channels=24,
+    attention_channels=16,
 )  # fmt: skip
 
 
