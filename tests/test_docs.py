@@ -30,6 +30,10 @@ TINY_RUN = (
     "--set model=tiny.safetensors --set steps=2 --set batch_size=1 --set frames=2 --set crop=16 "
     "--set workers=0 --set precision=float32 --set validation_frames=5"
 )
+POLISHED = (
+    f"{TINY_RUN} --set teacher= --set warm_start= --set validation=one "
+    "--set validation_overlaps=true"
+)
 TINY_ABLATION = "--steps 1 --seeds 1 --variant '1 frame' --crop 16 --batch-size 1 --workers 0"
 # What is added to a command so that it takes moments; the command is written as in the page.
 SHORTER = {
@@ -56,6 +60,16 @@ SHORTER = {
         "vsrkit train recipes/vsrt_m.py --set data=CLIPS "
         "--set validation=car05_001,hitachi_isee5_001,nyvtg_006,tpvtg_003,set8_motorbike"
     ): f"{TINY_RUN} --set teacher= --set validation=one --set validation_overlaps=true",
+    (
+        "vsrkit train recipes/vsrt_s.py:polished --set data=CLIPS "
+        "--set warm_start=runs/vsrt-s/best.safetensors,flow=runs/flow-light/best.safetensors "
+        "--set validation=car05_001,hitachi_isee5_001,nyvtg_006,tpvtg_003,set8_motorbike"
+    ): POLISHED,
+    (
+        "vsrkit train recipes/vsrt_m.py:polished --set data=CLIPS "
+        "--set warm_start=runs/vsrt-m/best.safetensors,flow=runs/flow-light/best.safetensors "
+        "--set validation=car05_001,hitachi_isee5_001,nyvtg_006,tpvtg_003,set8_motorbike"
+    ): POLISHED,
     "vsrkit doctor": "--no-self-test",  # tests/test_doctor.py runs it
     "vsrkit upscale -i my-videos -o my-large-videos": "-m bicubic",
     "vsrkit upscale -i frames -o large --frame-rate 24": "-m bicubic",
