@@ -36,7 +36,7 @@ def net():
 
 def test_the_commonest_convolution_holds_most_weights(net):
     assert commonest_convolution(net) == Convolution(16, 16, 3, 1)
-    assert commonest_convolution(build_model("vsrt-s")) == Convolution(64, 16, 3, 1)
+    assert commonest_convolution(build_model("vsrt-s")) == Convolution(16, 64, 3, 1)
     assert commonest_convolution(build_model("basicvsr-reds4")) == Convolution(64, 64, 3, 1)
     assert commonest_convolution(nn.ReLU()) is None
 

@@ -79,7 +79,7 @@ SMALL = SmallConfig(
     ),
     flow_channels=24,
     attention_channels=16,
-    segment=24,
+    segment=20,
     warmup=3,
 )  # fmt: skip
 MEDIUM = SmallConfig(
