@@ -172,7 +172,7 @@ def small_suite(rounds: int) -> dict[str, Any]:
         frame = seconds[name] / length
         peak = 2 * h * w * 64 * 64 * 9 / seconds[f"peak {name}"] / 1e9
         share = gflop[name] / frame / peak
-        memory = peak_memory(h, w)
+        memory = peak_memory(h, w, "vsrt-s", 20, 20)
         rows.append(
             {"size": name, "seconds": frame, "gflop": gflop[name], "peak_gflops": peak}
             | {"share_of_peak": share, "peak_memory_mb": memory}
@@ -205,6 +205,7 @@ def _forward(model: nn.Module, clip: Tensor, precision: Precision) -> Any:
 
 MEMORY = """
 import re, sys, torch
+from itertools import islice
 from pathlib import Path
 from vsrkit.models import build_model
 from vsrkit.upscale import make_engine, upscale_frames
@@ -213,19 +214,22 @@ def highest():  # MB, since it was last reset
     status = Path("/proc/self/status").read_text()
     return int(re.search(r"VmHWM:\\s+(\\d+)", status)[1]) / 1024
 
-name, h, w, frames = sys.argv[1], *map(int, sys.argv[2:])
+name, h, w, frames, wanted = sys.argv[1], *map(int, sys.argv[2:])
 engine = make_engine(build_model(name))
 Path("/proc/self/clear_refs").write_text("5")
 before = highest()
-for _ in upscale_frames((torch.rand(3, h, w) for _ in range(frames)), engine):
+for _ in islice(upscale_frames((torch.rand(3, h, w) for _ in range(frames)), engine), wanted):
     pass
 print(highest() - before)
 """
 
 
-def peak_memory(h: int, w: int, name: str = "vsrt-s", frames: int = 20) -> float:
-    """MB that a process of its own needs on top of what it had when the model was loaded."""
-    arguments = [sys.executable, "-c", MEMORY, name, str(h), str(w), str(frames)]
+def peak_memory(h: int, w: int, name: str, frames: int, wanted: int) -> float:
+    """MB that a process of its own needs on top of what it had when the model was loaded.
+
+    wanted: how many of the frames it answers before it ends
+    """
+    arguments = [sys.executable, "-c", MEMORY, name, *map(str, (h, w, frames, wanted))]
     return float(subprocess.run(arguments, check=True, capture_output=True, text=True).stdout)
 
 
@@ -233,7 +237,8 @@ def zoo_suite(rounds: int) -> dict[str, Any]:
     """Every entry at 180x320 in the precision that `auto` finds, random weights.
 
     One frame of a window model costs a window; recurrent ones run three frames (their warm-up is
-    not counted). A net of more than 2 TFLOP a frame is run on 64x64 pixels and scaled up.
+    not counted). A net of more than 2 TFLOP a frame is timed on 64x64 pixels and scaled up; memory
+    is that of the whole size for all, with tiles where a model or the machine needs them.
     """
     keep_freed_memory()
     h, w = 180, 320
@@ -256,13 +261,12 @@ def zoo_suite(rounds: int) -> dict[str, Any]:
             {name: lambda m=model, c=clip, p=precision: _forward(m, c, p)}, rounds
         )
         frame = seconds[name] / kept / share
-        memory = peak_memory(*clip.shape[-2:], name, frames) if share == 1 else None
+        memory = peak_memory(h, w, name, frames, kept)
         rows.append(
             {"model": name, "seconds": frame, "gflop": per_frame, "scaled": share < 1}
             | {"gflops": per_frame / frame, "peak_memory_mb": memory}
         )
-        shown = f"{memory:7.0f}" if memory else "      -"
-        print(f"{name:24} {frame:8.2f} {per_frame:9.1f} {per_frame / frame:8.1f} {shown}")
+        print(f"{name:24} {frame:8.2f} {per_frame:9.1f} {per_frame / frame:8.1f} {memory:7.0f}")
     return {"size": f"{h}x{w}", "rows": rows}
 
 

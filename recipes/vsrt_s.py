@@ -58,13 +58,14 @@ def taught() -> TrainConfig:
 
 
 def polished() -> TrainConfig:
-    """From taught weights: longer clips, half of the goal HR, the flow network trained along."""
+    """From taught weights: longer clips, half of the goal HR, steadiness; the flow learns along."""
     return replace(
         taught(),
         run_dir="runs/vsrt-s-polished",
         warm_start=("vsrt-s",),
         teacher_weight=0.0,
         teacher_hr_share=0.5,
+        steadiness=1.0,
         batch_size=3,
         frames=12,
         steps=650,

@@ -34,6 +34,18 @@ POLISHED = (
     f"{TINY_RUN} --set teacher= --set warm_start= --set validation=one "
     "--set validation_overlaps=true"
 )
+ABLATED = (
+    "--variant 'w/o STCSA' --variant 'w/o flow' --variant 'w/o BOFF' --variant 'hop, not carried' "
+    "--variant '1 frame'"
+)
+VALIDATION = (
+    "--validation car05_001 --validation hitachi_isee5_001 --validation nyvtg_006 "
+    "--validation tpvtg_003 --validation set8_motorbike"
+)
+TRAINED_ABLATION = (
+    "vsrkit reproduce ablation -m vsrt-s-trained --steps 60 --data CLIPS --precision bfloat16 "
+    f"--batch-size 3 --crop 48 --learning-rate 2e-4 {VALIDATION} {ABLATED}"
+)
 TINY_ABLATION = "--steps 1 --seeds 1 --variant '1 frame' --crop 16 --batch-size 1 --workers 0"
 # What is added to a command so that it takes moments; the command is written as in the page.
 SHORTER = {
@@ -80,10 +92,16 @@ SHORTER = {
     (
         "vsrkit reproduce ablation --budget 2h --data my-videos -m vsrt-s --seeds 2 -o ablation-s"
     ): TINY_ABLATION,
+    (
+        "vsrkit reproduce ablation -m vsrt-s --steps 671 --data CLIPS --precision bfloat16 "
+        f"--batch-size 4 --crop 32 {ABLATED}"
+    ): f"{TINY_ABLATION} --precision float32 -o ablation-1",
+    TRAINED_ABLATION: f"{TINY_ABLATION} --precision float32 -m vsrt-s -o ablation-2",
 }
-# What is run in place of a command: with a model of the same kind, but smaller.
+# What is run in place of a command: with a model or clips of the same kind, but smaller.
 INSTEAD = {
     "vsrkit inspect frames/ -m vsrt-reds": "vsrkit inspect frames/ -m tiny-vsrt.safetensors",
+    TRAINED_ABLATION: TRAINED_ABLATION.replace(VALIDATION, "--held-out 0.2"),  # clips of our own
 }
 # Exit codes other than 0, and why.
 ENDS_WITH = {
@@ -114,7 +132,7 @@ def commands(block: str) -> list[str]:
     """What stands behind `$ `, joined where a line ends in a backslash, without comments."""
     joined = block.replace("\\\n", " ")
     lines = [line[2:] for line in joined.splitlines() if line.startswith("$ ")]
-    return [" ".join(shlex.split(line, comments=True)) for line in lines]
+    return [shlex.join(shlex.split(line, comments=True)) for line in lines]
 
 
 def steps(page: Path) -> list[tuple[int, str, str]]:

@@ -1,13 +1,13 @@
 """Two pieces of work at once, and the same results as one after the other."""
 
-from threading import Barrier, get_ident
+from threading import Barrier, Event, get_ident
 
 import pytest
 import torch
 
 from vsrkit.models.vsrt_small import SmallConfig, VSRTSmall
 from vsrkit.precision import Precision, running_in
-from vsrkit.threads import one_by_one, sharing_cores, side_by_side
+from vsrkit.threads import from_both_ends, one_by_one, sharing_cores, side_by_side
 
 
 @pytest.fixture
@@ -82,3 +82,58 @@ def test_frames_go_one_by_one_only_where_cores_are_shared():
         with torch.no_grad():
             assert torch.equal(one_by_one(double, frames), 2 * frames)
     assert seen == [3, 3, 1, 1, 1]
+
+
+def squares(some):
+    for item in some:
+        yield item * item, get_ident()
+
+
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("count", [0, 1, 2, 9])
+def test_items_are_worked_on_after_both_and_come_in_order(two_threads, shared, count):
+    done = []
+    with sharing_cores(allowed=shared), torch.no_grad():
+        results = from_both_ends(
+            lambda: done.append("first"), lambda: done.append("second"), squares, range(count),
+            is_ready=lambda _: len(done) == 2,
+        )  # fmt: skip
+    assert [square for square, _ in results] == [n * n for n in range(count)]
+    assert sorted(done) == ["first", "second"]
+
+
+def test_who_is_done_first_begins_at_its_own_end(two_threads):
+    second_may_end, order = Event(), []
+
+    def work(some):
+        for item in some:
+            order.append(item)
+            if item == 2:
+                second_may_end.set()
+            yield item, get_ident()
+
+    with sharing_cores(), torch.no_grad():
+        results = from_both_ends(
+            lambda: None, lambda: second_may_end.wait(timeout=60), work, range(6),
+            is_ready=lambda item: item < 4,
+        )  # fmt: skip
+    assert order[:3] == [0, 1, 2]
+    assert [item for item, _ in results] == [0, 1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("which", ["first", "second", "work"])
+def test_nobody_waits_for_who_has_failed(two_threads, which):
+    def chain(name):
+        if name == which:
+            raise MemoryError("no room")
+
+    def work(some):
+        for item in some:
+            chain("work")
+            yield item
+
+    with sharing_cores(), torch.no_grad(), pytest.raises(MemoryError, match="no room"):
+        from_both_ends(
+            lambda: chain("first"), lambda: chain("second"), work, range(9),
+            is_ready=lambda _: False,
+        )  # fmt: skip

@@ -1,11 +1,12 @@
 """How work is shared out among the cores; decides speed, never a result."""
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import lru_cache
-from threading import Barrier, Lock
+from threading import Barrier, Event, Lock
 from typing import TypeVar
 
 import torch
@@ -53,9 +54,9 @@ def side_by_side(first: Callable[[], T], second: Callable[[], T]) -> tuple[T, T]
     they do not (measured with two towers of residual blocks on two cores: a sixth faster). Only
     without gradients: PyTorch runs the way back in one thread.
     """
-    threads = torch.get_num_threads()
-    if not _sharing.get() or threads < 2 or torch.is_grad_enabled():
+    if not _is_shared():
         return first(), second()
+    threads = torch.get_num_threads()
     pool = _halves(threads // 2, threads)
     results = [pool.submit(_in_the_same_mode(work)) for work in (first, second)]
     return results[0].result(), results[1].result()
@@ -68,6 +69,58 @@ def in_halves(work: Callable[[Sequence[S]], list[T]], items: Sequence[S]) -> lis
     return first + second
 
 
+def from_both_ends(
+    first: Callable[[], None],
+    second: Callable[[], None],
+    work: Callable[[Iterator[S]], Iterator[T]],
+    items: Sequence[S],
+    *,
+    is_ready: Callable[[S], bool],
+) -> list[T]:
+    """The results of `work`, which needs what `first` and `second` do; those run side by side.
+
+    Whichever is done goes on with the items, one from the front, the other from the back, and waits
+    for the other before one that is not ready. So neither core idles while the other has the longer
+    way. `work` answers item by item, as it takes them.
+    """
+    if not _is_shared():
+        first()
+        second()
+        return list(work(iter(items)))
+    left = deque(range(len(items)))
+    results: dict[int, T] = {}
+    passed, failed = (Event(), Event()), Event()
+
+    def run(chain: Callable[[], None], side: int, take: Callable[[], int]) -> None:
+        number = 0
+
+        def own() -> Iterator[S]:
+            nonlocal number
+            while left and not failed.is_set():
+                try:
+                    number = take()
+                except IndexError:  # the other was faster
+                    return
+                if not is_ready(items[number]):
+                    passed[1 - side].wait()
+                if not failed.is_set():
+                    yield items[number]
+
+        try:
+            chain()
+            passed[side].set()
+            for result in work(own()):
+                results[number] = result
+        except BaseException:
+            failed.set()
+            raise
+        finally:
+            passed[side].set()
+
+    side_by_side(lambda: run(first, 0, left.popleft), lambda: run(second, 1, left.pop))
+    return [results[number] for number in range(len(items))]
+
+
 def one_by_one(run: Callable[[Tensor], Tensor], frames: Tensor) -> Tensor:
     """`run` on (N, C, H, W), one frame at a time where `sharing_cores` holds.
 
@@ -77,6 +130,10 @@ def one_by_one(run: Callable[[Tensor], Tensor], frames: Tensor) -> Tensor:
     if not _sharing.get() or torch.is_grad_enabled():
         return run(frames)
     return torch.cat([run(frame) for frame in frames.split(1)])
+
+
+def _is_shared() -> bool:
+    return _sharing.get() and torch.get_num_threads() > 1 and not torch.is_grad_enabled()
 
 
 def _in_the_same_mode(work: Callable[[], T]) -> Callable[[], T]:

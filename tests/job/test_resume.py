@@ -257,6 +257,35 @@ def test_an_allocation_that_fails_halves_the_tile(film, tmp_path, monkeypatch, c
     assert "goes on in tiles of 64 pixels" in " ".join(caplog.messages)
 
 
+@pytest.mark.parametrize("tile", [None, 0, 128])
+def test_a_job_whose_tile_was_halved_goes_on_with_the_same_command(
+    tmp_path, monkeypatch, caplog, tile
+):
+    source = write_clip(tmp_path / "in.mkv", width=136, height=32, frames=80)
+    plain = Bicubic.forward
+    calls = []
+
+    def forward(self, clip, keep=None):
+        if max(clip.shape[-2:]) > 64:
+            raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried ...")
+        calls.append(clip.shape)
+        if len(calls) == 200:  # three tiles a frame
+            raise KeyboardInterrupt
+        return plain(self, clip, keep)
+
+    monkeypatch.setattr(Bicubic, "forward", forward)
+    target = tmp_path / "out.mkv"
+    with pytest.raises(KeyboardInterrupt):
+        upscale(source, target, tile=tile)
+    settings = WorkFolder.beside(target).read().settings
+    assert settings["tile"] == f"64 instead of {tile or 0}"
+    caplog.clear()
+    done = upscale(source, target, tile=tile)
+    assert done.frames == 80
+    assert done.resumed > 0
+    assert "memory did not suffice" not in " ".join(caplog.messages)
+
+
 def test_the_library_can_be_used_from_another_thread(film, tmp_path):
     """No signal handler can be set there, and none is needed."""
     results = []

@@ -7,7 +7,8 @@ import torch
 
 from vsrkit.errors import VsrkitError, WeightsError
 from vsrkit.models.basicvsr import BasicVSR, BasicVSRConfig, public_name
-from vsrkit.models.vsrt_small import SmallConfig, VSRTSmall, inherit
+from vsrkit.models.inherit import inherit
+from vsrkit.models.vsrt_small import SmallConfig, VSRTSmall
 
 TINY = SmallConfig(channels=8, tower_blocks=1, head_blocks=1, attention_channels=4)
 

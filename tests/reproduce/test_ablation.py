@@ -11,11 +11,13 @@ from typer.testing import CliRunner
 
 from vsrkit.cli import app
 from vsrkit.errors import StoppedError, VsrkitError
+from vsrkit.models import load_model
 from vsrkit.models.vsrt import VSRT
 from vsrkit.models.vsrt_small import SmallConfig, VSRTSmall
 from vsrkit.reproduce import ablation, variants
 from vsrkit.reproduce.ablation import (
     chosen_variants,
+    config_of,
     make_plan,
     read_log,
     run_ablation,
@@ -26,6 +28,7 @@ from vsrkit.reproduce.ablation import (
 from vsrkit.reproduce.ablation_report import ablation_rows, write_ablation
 from vsrkit.reproduce.ablation_settings import Settings, seconds_of, settings_from
 from vsrkit.train.config import ConfigError
+from vsrkit.train.start import warm_start
 
 NAMES = [
     "full", "w/o STCSA", "w/o BOFF", "w/o flow", "plain Transformer block", "3 frames", "1 frame",
@@ -68,6 +71,18 @@ def test_the_variants_take_away_what_their_names_say():
     for variant in variants.variants_of("vsrt-s"):
         assert VSRTSmall(variant.config).spec.scale == 4
         assert "/" not in variant.slug
+
+
+@pytest.mark.parametrize("variant", variants.variants_of("vsrt-s-trained"), ids=lambda v: v.slug)
+def test_trained_variants_start_from_the_shipped_weights(variant, video, tmp_path):
+    chosen = settings(video, model="vsrt-s-trained", validation=("a",))
+    config = config_of(variant, chosen, tmp_path, tmp_path / "run", steps=2, validations=1, seed=0)
+    assert config.warm_start == ("vsrt-s",)
+    assert config.validation == ("a",)
+    taken = warm_start(load_model(config.model), "vsrt-s")
+    assert taken.misfits == []
+    left_out = {name.split(".")[0] for name in taken.unused}
+    assert left_out == {"w/o STCSA": {"attention"}, "w/o flow": {"flow"}}.get(variant.name, set())
 
 
 def test_a_whole_ablation_is_trained_and_written(video, tmp_path):

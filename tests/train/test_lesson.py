@@ -125,6 +125,21 @@ def test_a_goal_can_be_partly_hr_and_then_the_flow_learns_too(teacher, pair):
     assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in pupil.flow.parameters())
 
 
+def test_steadiness_adds_what_changes_along_the_motion(teacher, pair):
+    lr = pair[0]
+    hr = pair[1][:, :1].expand_as(pair[1])  # nothing moves
+    pupil = pupil_of(teacher, TINY, lr)
+    plain, steady = (
+        Lesson(pupil, teacher, weight=0.0, hr_share=1.0, steadiness=s)(lr, hr).detach()
+        for s in (0.0, 2.0)
+    )
+    sr = pupil(lr).detach()
+    base = torch.stack([upsample_bilinear(frame, 4) for frame in lr.unbind(1)], 1)
+    change = (sr[:, 1:] - sr[:, :-1]).square().sum() / sr[:, 1:].numel()
+    expected = 2 * change / weighted(hr - base).square().mean()
+    assert float(steady - plain) == pytest.approx(float(expected), rel=1e-4)
+
+
 def test_brightness_weighs_most():
     grey, colour = torch.zeros(2, 1, 1, 3, 4, 4)
     grey += 1

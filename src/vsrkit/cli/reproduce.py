@@ -68,7 +68,13 @@ def ablation(
     ] = None,
     budget: Annotated[str, typer.Option(help="Time for everything: 90s, 30m, 2h.")] = "30m",
     model: Annotated[
-        str, typer.Option("--model", "-m", help="vsrt: the paper's shape, small; vsrt-s: ours.")
+        str,
+        typer.Option(
+            "--model",
+            "-m",
+            help="vsrt: the paper's shape, small; vsrt-s: ours, small; vsrt-s-trained: from its "
+            "shipped weights.",
+        ),
     ] = "vsrt",
     variants: Annotated[
         list[str] | None, typer.Option("--variant", help="This beside the full; repeatable.")
@@ -80,6 +86,10 @@ def ablation(
     learning_rate: Annotated[float, typer.Option(help="The highest.")] = 1e-3,
     degradation: Annotated[str, typer.Option(help="How LR frames are made.")] = "bi",
     held_out: Annotated[float, typer.Option(help="Share of the clips to score on.")] = 0.2,
+    validation: Annotated[
+        list[str] | None,
+        typer.Option(help="Score on the clips of this name instead of a share; repeatable."),
+    ] = None,
     warm_start: Annotated[
         list[str] | None,
         typer.Option("--warm-start", help="FILE or flow=FILE, for all variants; repeatable."),
@@ -107,6 +117,7 @@ def ablation(
             learning_rate=learning_rate,
             degradation=degradation,
             held_out=held_out,
+            validation=validation or [],
             warm_start=warm_start or [],
             precision=precision,
             device=device,

@@ -6,13 +6,13 @@ import torch
 from vsrkit import __version__
 from vsrkit.job.prepare import Prepared
 from vsrkit.job.scan import fingerprint
-from vsrkit.job.settings import Quality, weights_hash
+from vsrkit.job.settings import Choices, Quality, weights_hash
 from vsrkit.job.target import Target
 from vsrkit.video.read import Source
 
 
 def describe_settings(
-    source: Source, prepared: Prepared, target: Target, quality: Quality
+    source: Source, prepared: Prepared, target: Target, quality: Quality, chosen: Choices
 ) -> dict[str, str]:
     """What is written into the manifest, for people as well."""
     begin, end = source.span
@@ -22,7 +22,7 @@ def describe_settings(
         "model": f"{prepared.model} {weights_hash(engine.model)}",
         "precision": str(engine.precision),
         "device": engine.device.split(":")[0],
-        "tile": str(engine.tile or 0),
+        "tile": chosen.describe_tile(engine.tile or 0),
         "quality": quality,
         "size": f"{prepared.width}x{prepared.height}",
         "start": str(begin),

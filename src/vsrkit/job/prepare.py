@@ -283,7 +283,7 @@ def _memory(
         height=info.height,
         width=info.width,
         limit=_limit(wishes) // max(1, wishes.workers),
-        tile=wishes.tile if wishes.tile is not None else chosen.tile,
+        tile=chosen.tile_for(wishes.tile),
         chunk=wishes.chunk,
         after=after,
         held=picture_bytes(info.pix_fmt) if by_rows else FRAME,

@@ -21,7 +21,7 @@ from vsrkit.job.parts import Part, plan_parts
 from vsrkit.job.prepare import Prepared, Wishes, prepare, whole_frames
 from vsrkit.job.produce import Recipe
 from vsrkit.job.scan import Index, fingerprint, scan
-from vsrkit.job.settings import Choices, Quality, engines_for, stride_of
+from vsrkit.job.settings import Choices, Quality, engines_for, stride_of, with_smaller_tile
 from vsrkit.job.target import Target, finish_images, image_names, open_target
 from vsrkit.job.workers import run_parts
 from vsrkit.precision import PrecisionName
@@ -126,18 +126,19 @@ def upscale_video(
         if restart:
             folder.clear()
         earlier = folder.read()
+        chosen = _choices(earlier, wanted)
         prepared = prepare(
             wanted,
             wishes,
             suffix=None if goal.images else goal.path.suffix.lower(),
-            chosen=_choices(earlier, wanted),
+            chosen=chosen,
             scratch=folder.path,
         )
         for line in prepared.notes:
             log.warning("%s", line)
         spec = prepared.engine.spec
         stride, engines = stride_of(spec, quality), engines_for(prepared.engine, workers)
-        settings = describe_settings(wanted, prepared, goal, quality)
+        settings = describe_settings(wanted, prepared, goal, quality, chosen)
         manifest = _manifest(folder, earlier, settings, wanted, on_progress)
         index = manifest.index
         parts = list(plan_parts(index.shots, spec.context, stride=stride))
@@ -247,7 +248,7 @@ def _make_missing(
         elif what == "tile":
             log.warning("memory did not suffice: goes on in tiles of %d pixels", value)
             recipe.folder.write(
-                replace(manifest, settings={**manifest.settings, "tile": str(value)})
+                replace(manifest, settings=with_smaller_tile(manifest.settings, value))
             )
 
     if missing:

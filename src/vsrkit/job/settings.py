@@ -16,6 +16,7 @@ from vsrkit.upscale import Engine
 from vsrkit.video.probe import VideoInfo
 
 Quality: TypeAlias = Literal["best", "balanced", "fast"]
+INSTEAD_OF = " instead of "
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,7 @@ class Choices:
 
     precision: Precision | None = None
     tile: int | None = None  # 0 for whole frames
+    too_large: int | None = None  # the tile that memory did not suffice for
     codec: str | None = None
 
     @classmethod
@@ -33,11 +35,28 @@ class Choices:
             return cls()
         dtype, _, layout = settings.get("precision", "").partition(" ")
         known = dtype in ("float32", "bfloat16")
+        tile, _, too_large = settings.get("tile", "0").partition(INSTEAD_OF)
         return cls(
             Precision(dtype, layout == "channels-last") if known else None,  # type: ignore[arg-type]
-            int(settings.get("tile", "0")),
+            int(tile),
+            int(too_large) if too_large else None,
             settings.get("codec"),
         )
+
+    def tile_for(self, demanded: int | None) -> int | None:
+        """The tile to run with: what was demanded, unless that was too large before."""
+        return self.tile if demanded in (None, self.too_large) else demanded
+
+    def describe_tile(self, tile: int) -> str:
+        """For a manifest."""
+        instead = self.too_large is not None and tile == self.tile
+        return f"{tile}{INSTEAD_OF}{self.too_large}" if instead else str(tile)
+
+
+def with_smaller_tile(settings: Mapping[str, str], tile: int) -> dict[str, str]:
+    """A manifest's settings after memory did not suffice for the tile that was demanded."""
+    first = settings["tile"].partition(INSTEAD_OF)
+    return {**settings, "tile": f"{tile}{INSTEAD_OF}{first[2] or first[0]}"}
 
 
 def choose_precision(demanded: PrecisionName, chosen: Choices) -> PrecisionName | Precision:

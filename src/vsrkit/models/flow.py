@@ -275,19 +275,21 @@ def _lucas_kanade_step(a: Tensor, b: Tensor) -> Tensor:
 
 
 def _box(x: Tensor, size: int) -> Tensor:
-    """The mean over a box around each pixel; edges repeat.
+    """The mean over a box around each pixel, of odd size; edges repeat.
 
     Shifted sums, rows then columns: on a CPU many times faster than average pooling.
     """
     padded = F.pad(x, (size // 2,) * 4, mode="replicate")
-    return _shifted_sum(_shifted_sum(padded, size, -2), size, -1) / size**2
+    return _shifted_sum(_shifted_sum(padded, size, -2), size, -1).div_(size**2)
 
 
 def _shifted_sum(x: Tensor, size: int, dim: int) -> Tensor:
+    """Each value and the `size` - 1 after it; pairs first, which the sum of five uses twice."""
     length = x.shape[dim] - size + 1
-    total = x.narrow(dim, 0, length)
-    for shift in range(1, size):
-        total = total + x.narrow(dim, shift, length)
+    pairs = x.narrow(dim, 0, length + size - 2) + x.narrow(dim, 1, length + size - 2)
+    total = pairs.narrow(dim, 0, length) + x.narrow(dim, size - 1, length)
+    for shift in range(2, size - 1, 2):
+        total += pairs.narrow(dim, shift, length)
     return total
 
 

@@ -12,8 +12,9 @@ result (`"carried"`), so that one layer sees the whole segment.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
+from threading import Lock
 from typing import Literal, TypeAlias
 
 import torch
@@ -29,11 +30,10 @@ from vsrkit.models.blocks import (
     residual_blocks,
     upsample_bilinear,
 )
-from vsrkit.models.flow import LightFlow, SPyNet, spynet_basicsr_name, warp
+from vsrkit.models.flow import LightFlow, SPyNet, warp
 from vsrkit.models.span_attention import SpanAttention, Tokens
 from vsrkit.models.spec import Segments, Spec
-from vsrkit.models.weights import fill
-from vsrkit.threads import in_halves, side_by_side
+from vsrkit.threads import from_both_ends, in_halves
 
 SMALLEST_SIDE = 16
 Flows: TypeAlias = Sequence[Tensor | None]  # by frame, (B, 2, H, W)
@@ -65,13 +65,12 @@ class SmallConfig:
 
 
 # The widths are what `train.narrow.choose_widths` finds with 36 and 110 times 16 channels to spend
-# on BasicVSR's 60 blocks: the early ones need few, the last ones most. In the small one four
-# forward blocks went to the backward side and one is narrower: each tower has a core, and neither
-# is to wait long.
+# on BasicVSR's 60 blocks: the early ones need few, the last ones most. Of the small one four went
+# to the backward side, one was narrowed, and three that were hardly missed were left out.
 SMALL = SmallConfig(
     backward_widths=(
-        0, 16, 16, 16, 16, 16, 0, 0, 16, 0, 0, 0, 0, 0, 0,
-        0, 0, 0, 0, 16, 16, 16, 16, 16, 16, 16, 16, 16, 16, 16,
+        0, 16, 0, 16, 16, 16, 0, 0, 16, 0, 0, 0, 0, 0, 0,
+        0, 0, 0, 0, 16, 0, 16, 0, 16, 16, 16, 16, 16, 16, 16,
     ),
     forward_widths=(
         0, 16, 16, 0, 16, 16, 16, 16, 16, 0, 0, 0, 0, 0, 0,
@@ -153,25 +152,28 @@ class VSRTSmall(nn.Module):
 
         to_prev, to_next = self.flows(frames)
         down, up = range(len(frames) - 1, first - 1, -1), range(last + 1)
-        backward, forward = side_by_side(
-            lambda: self.chain(self.backward_tower, frames, to_next, down),
-            lambda: self.chain(self.forward_tower, frames, to_prev, up),
+        backward: dict[int, Tensor] = {}
+        forward: dict[int, Tensor] = {}
+        fused = Fused(self.fuse, backward, forward, range(first, last + 1))
+        sr = from_both_ends(
+            lambda: backward.update(self.chain(self.backward_tower, frames, to_next, down)),
+            lambda: forward.update(self.chain(self.forward_tower, frames, to_prev, up)),
+            lambda some: self.reconstruct(frames, fused, some),
+            wanted,
+            is_ready=lambda t: fused.has_both(range(t - reach, t + reach + 1)),
         )
-        fused = {t: self.fuse(backward.pop(t), forward.pop(t)) for t in range(first, last + 1)}
-        return torch.stack(in_halves(lambda some: self.reconstruct(frames, fused, some), wanted), 1)
+        return torch.stack(sr, 1)
 
     def fuse(self, backward: Tensor, forward: Tensor) -> Tensor:
         """What both chains know of a frame: (B, C, H, W) twice -> same."""
         return F.leaky_relu(self.fusion(torch.cat([backward, forward], 1)), 0.1)
 
     def reconstruct(
-        self, frames: Sequence[Tensor], fused: Mapping[int, Tensor], wanted: Sequence[int]
-    ) -> list[Tensor]:
+        self, frames: Sequence[Tensor], fused: Mapping[int, Tensor], wanted: Iterable[int]
+    ) -> Iterator[Tensor]:
         """The wanted frames (B, 3, 4H, 4W), from the features of all near them."""
-        return [
-            self.tail(self.head(x)) + upsample_bilinear(frames[t], 4)
-            for t, x in self.attend(fused, wanted)
-        ]
+        for t, x in self.attend(fused, wanted):
+            yield upsample_bilinear(frames[t], 4).add_(self.tail(self.head(x)))
 
     def flows(self, frames: list[Tensor]) -> tuple[Flows, Flows]:
         """Each frame's flow to the previous and to the next, None where there is none."""
@@ -195,9 +197,8 @@ class VSRTSmall(nn.Module):
 
     def chain(
         self, tower: nn.Module, frames: Sequence[Tensor], flows: Flows, order: Iterable[int]
-    ) -> dict[int, Tensor]:
+    ) -> Iterator[tuple[int, Tensor]]:
         """Run a tower along time; each step gets the result of the one before, warped to it."""
-        results: dict[int, Tensor] = {}
         carried: Tensor | None = None
         for t in order:
             flow = flows[t]
@@ -207,14 +208,12 @@ class VSRTSmall(nn.Module):
                 )
             else:
                 near = warp(carried, flow)
-            results[t] = tower(joined(frames[t], near))
-            carried = (
-                results[t] if self.encoder is None else F.leaky_relu(self.encoder(frames[t]), 0.1)
-            )
-        return results
+            result = tower(joined(frames[t], near))
+            yield t, result
+            carried = result if self.encoder is None else F.leaky_relu(self.encoder(frames[t]), 0.1)
 
     def attend(
-        self, fused: Mapping[int, Tensor], wanted: Sequence[int]
+        self, fused: Mapping[int, Tensor], wanted: Iterable[int]
     ) -> Iterator[tuple[int, Tensor]]:
         """Each wanted frame with what attention adds to it."""
         if self.attention is None:
@@ -227,6 +226,44 @@ class VSRTSmall(nn.Module):
             projected = {n: projected.get(n) or self.attention.project(fused[n]) for n in near}
             seen = {n - t: projected[n] for n in near}
             yield t, fused[t] + self.attention(projected[t], seen)
+
+
+class Fused(Mapping[int, Tensor]):
+    """What both chains know of each frame, joined when it is first asked for; theirs is freed."""
+
+    def __init__(
+        self,
+        fuse: Callable[[Tensor, Tensor], Tensor],
+        backward: dict[int, Tensor],
+        forward: dict[int, Tensor],
+        frames: range,
+    ) -> None:
+        self.fuse, self.backward, self.forward, self.frames = fuse, backward, forward, frames
+        self.done: dict[int, Tensor] = {}
+        self.lock = Lock()
+
+    def has_both(self, near: Iterable[int]) -> bool:
+        """Whether both chains have passed these frames, as far as they exist."""
+        return all(
+            t in self.done or (t in self.backward and t in self.forward)
+            for t in near
+            if t in self.frames
+        )
+
+    def __getitem__(self, t: int) -> Tensor:
+        with self.lock:
+            if t not in self.done:
+                self.done[t] = self.fuse(self.backward.pop(t), self.forward.pop(t))
+            return self.done[t]
+
+    def __contains__(self, t: object) -> bool:
+        return t in self.frames
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.frames)
+
+    def __len__(self) -> int:
+        return len(self.frames)
 
 
 def _flow_network(config: SmallConfig) -> nn.Module:
@@ -250,58 +287,3 @@ class DirectTail(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:  # (N, C, H, W) -> (N, 3, 4H, 4W)
         return F.pixel_shuffle(self.conv(x), 4)
-
-
-def inherit(
-    config: SmallConfig,
-    basicvsr: Mapping[str, Tensor],
-    *,
-    backward_blocks: Sequence[int],
-    forward_blocks: Sequence[int],
-) -> VSRTSmall:
-    """A preset that starts from a trained BasicVSR (public tensor names).
-
-    Takes the first convolution and the named residual blocks of each trunk and the fusion; with
-    `tail="two-stage"` the tail, with `flow="spynet"` the flow network. Everything else is fresh,
-    and what is fresh starts as no change: with all blocks, the original tail and flow and no head
-    blocks the result is BasicVSR itself. Blocks are taken whole, whatever widths the config has
-    (`train.narrow` takes parts of them).
-    """
-    config = replace(config, backward_widths=(), forward_widths=())
-    towers = {"backward": backward_blocks, "forward": forward_blocks}
-    for direction, blocks in towers.items():
-        if len(blocks) != config.tower_blocks:
-            raise VsrkitError(
-                f"{config.tower_blocks} {direction} blocks are wanted, {len(blocks)} were named"
-            )
-    model = VSRTSmall(config)
-    for direction, blocks in towers.items():
-        first, _, own_blocks = getattr(model, f"{direction}_tower").main
-        trunk = f"{direction}_trunk.main"
-        _take(first, basicvsr, f"{trunk}.0.")
-        for block, number in zip(own_blocks, blocks, strict=True):
-            _take(block, basicvsr, f"{trunk}.2.{number}.")
-    _take(model.fusion, basicvsr, "fusion.")
-    if config.flow == "spynet":
-        _take(model.flow, basicvsr, "spynet.", spynet_basicsr_name)
-    if config.tail == "two-stage":
-        tail = {
-            name: value for name, value in basicvsr.items() if name.startswith(("upconv", "conv_"))
-        }
-        _take(model.tail, tail, "")
-    return model
-
-
-def _take(
-    part: nn.Module,
-    tensors: Mapping[str, Tensor],
-    prefix: str,
-    public_name: Callable[[str], str] = str,
-) -> None:
-    """Fill a part of the model with the tensors under `prefix`."""
-    own = {
-        name.removeprefix(prefix): value
-        for name, value in tensors.items()
-        if name.startswith(prefix)
-    }
-    fill(part, own, source=f"BasicVSR's {prefix or 'tail'}", public_name=public_name)

@@ -214,6 +214,8 @@ def config_of(
         start.parent.mkdir(parents=True, exist_ok=True)
         save_model(start, variant.build())
     warm = list(settings.warm_start)
+    if settings.model == "vsrt-s-trained":
+        warm.insert(0, "vsrt-s")  # what is missing there starts fresh
     if (flow := folder / "flow.safetensors").exists() and uses_spynet(variant):
         warm.append(f"flow={flow}")
     return TrainConfig(
@@ -221,6 +223,7 @@ def config_of(
         data=(Source(path=settings.data, degradation=settings.degradation),),
         model=str(start),
         warm_start=tuple(warm),
+        validation=settings.validation,
         validation_share=settings.held_out,
         validation_frames=7,
         validation_crop=64,  # attention over whole frames would take most of the budget

@@ -33,6 +33,7 @@ class Settings:
     learning_rate: float = 1e-3
     degradation: str = "bi"
     held_out: float = 0.2  # share of the clips, whole series, or of the end of a single clip
+    validation: tuple[str, ...] = ()  # names of clips, instead of a share of them
     warm_start: tuple[str, ...] = ()  # weight files, as in a recipe
     precision: PrecisionName = "float32"  # `auto` could choose differently for each variant
     device: str = "cpu"

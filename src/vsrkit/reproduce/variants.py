@@ -6,10 +6,11 @@ from typing import Any, Literal, TypeAlias
 from torch import nn
 
 from vsrkit.models.vsrt import VSRT, VSRTConfig
+from vsrkit.models.vsrt_small import SMALL as SHIPPED
 from vsrkit.models.vsrt_small import SmallConfig, VSRTSmall
 
 THREE_FRAMES = "VSR-Transformer trained w/ 3 frames"
-Family: TypeAlias = Literal["vsrt", "vsrt-s"]
+Family: TypeAlias = Literal["vsrt", "vsrt-s", "vsrt-s-trained"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +52,13 @@ SMALL = SmallConfig(channels=32, attention_channels=16)
 
 def variants_of(family: Family) -> list[Variant]:
     """The full model first."""
-    return _vsrt() if family == "vsrt" else _vsrt_s()
+    match family:
+        case "vsrt":
+            return _vsrt()
+        case "vsrt-s":
+            return _ours(SMALL)
+        case "vsrt-s-trained":  # the preset itself, from the weights that ship with it
+            return _ours(SHIPPED)
 
 
 def _vsrt() -> list[Variant]:
@@ -67,8 +74,8 @@ def _vsrt() -> list[Variant]:
     ]
 
 
-def _vsrt_s() -> list[Variant]:
-    full = Variant(name="full", config=SMALL, frames=7, published="VSR-Transformer")
+def _ours(config: SmallConfig) -> list[Variant]:
+    full = Variant(name="full", config=config, frames=7, published="VSR-Transformer")
     return [
         full,
         _but(full, "w/o STCSA", published="VSR-Transformer w/o STCSA", attention=False),

@@ -50,6 +50,7 @@ class TrainConfig:
     teacher_weight: float = 0.3  # of its features, beside its frames; 0: its frames alone
     teacher_sees: Literal["lr", "clean"] = "lr"  # clean: HR made small, for compressed lr
     teacher_hr_share: float = 0.0  # of HR in what frames are held against; the rest is its frames
+    steadiness: float = 0.0  # weight of change along the motion, beside error; with a teacher only
     distinct_clips: int = 0  # drawn again and again, a teacher answers each once; 0: no end
     # Held-out clips: patterns of their names, else about this share of the clips, whole series.
     validation: tuple[str, ...] = ()
@@ -99,8 +100,8 @@ class TrainConfig:
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} must be at least 1, got {getattr(self, name)}")
         for name in ("unreadable_limit", "teacher_weight", "learning_rate", "warmup_steps",
-                     "minimum_learning_rate", "flow_learning_rate_scale", "flow_frozen_steps",
-                     "clip_gradients", "workers", "seed", "validation_crop",
+                     "steadiness", "minimum_learning_rate", "flow_learning_rate_scale",
+                     "flow_frozen_steps", "clip_gradients", "workers", "seed", "validation_crop",
                      "distinct_clips"):  # fmt: skip
             if not 0 <= getattr(self, name) < math.inf:
                 raise ConfigError(f"{name} must be 0 or more, got {getattr(self, name)}")

@@ -27,6 +27,7 @@ from vsrkit.models import MODELS, load_model, weights_at_hand
 from vsrkit.models.basicvsr import BasicVSR
 from vsrkit.models.blocks import Tower, upsample_bilinear
 from vsrkit.models.vsrt_small import Flows, SmallConfig, VSRTSmall
+from vsrkit.train.losses import unrest
 from vsrkit.train.narrow import narrow, trunk_steps
 from vsrkit.train.notes import Answers, noted
 
@@ -59,6 +60,7 @@ class Lesson(nn.Module):
     weight: of the features, beside the frames; 0: they are not compared
     clean: the teacher sees HR made small instead of `lr`, and features are not compared
     hr_share: of HR in what the frames are held against; the rest is the teacher's
+    steadiness: weight of how much frames change along the motion, beside their error
     notes: folder that keeps the teacher's answers, for clips that come again
     """
 
@@ -70,6 +72,7 @@ class Lesson(nn.Module):
         weight: float,
         clean: bool = False,
         hr_share: float = 0.0,
+        steadiness: float = 0.0,
         notes: Path | None = None,
     ) -> None:
         super().__init__()
@@ -77,6 +80,7 @@ class Lesson(nn.Module):
             raise VsrkitError(ONLY_OURS)
         self.pupil, self.teacher, self.notes = pupil, teacher, notes
         self.weight, self.clean, self.hr_share = 0.0 if clean else weight, clean, hr_share
+        self.steadiness = steadiness
         if self.weight:
             self.pupil.flow.requires_grad_(False)  # both go by it: there is nothing to be learnt
 
@@ -87,14 +91,17 @@ class Lesson(nn.Module):
         taught = noted(made_small(hr) if self.clean else lr, self.answer, self.notes)
 
         to_prev, to_next = pupil.flows(frames)
-        backward = pupil.chain(pupil.backward_tower, frames, to_next, down)
-        forward = pupil.chain(pupil.forward_tower, frames, to_prev, up)
+        backward = dict(pupil.chain(pupil.backward_tower, frames, to_next, down))
+        forward = dict(pupil.chain(pupil.forward_tower, frames, to_prev, up))
         fused = {t: pupil.fuse(backward[t], forward[t]) for t in up}
         base = torch.stack([upsample_bilinear(frame, 4) for frame in frames], 1)
-        sr = torch.stack(pupil.reconstruct(frames, fused, up), 1)
+        sr = torch.stack(list(pupil.reconstruct(frames, fused, up)), 1)
 
-        goal = torch.lerp(taught["sr"], hr, self.hr_share)
-        frames_apart = distance(weighted(sr - base), weighted(goal - base))
+        detail = weighted(torch.lerp(taught["sr"], hr, self.hr_share) - base)
+        frames_apart = distance(weighted(sr - base), detail)
+        if self.steadiness and len(frames) > 1:
+            flow = torch.stack([flow for flow in to_prev if flow is not None], 1)
+            frames_apart += self.steadiness * unrest(sr, hr, flow) / detail.square().mean()
         if not self.weight:
             return frames_apart
         apart = distance(torch.stack([backward[t] for t in up], 1), taught["backward"]) + distance(

@@ -291,6 +291,7 @@ def with_loss(
         weight=config.teacher_weight,
         clean=config.teacher_sees == "clean",
         hr_share=config.teacher_hr_share,
+        steadiness=config.steadiness,
         notes=notes,
     )
 
