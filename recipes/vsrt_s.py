@@ -65,7 +65,7 @@ def polished() -> TrainConfig:
         warm_start=("vsrt-s",),
         teacher_weight=0.0,
         teacher_hr_share=0.5,
-        steadiness=1.0,
+        steadiness=0.4,
         batch_size=3,
         frames=12,
         steps=650,

@@ -18,6 +18,8 @@ def config() -> TrainConfig:
         model="vsrt-s",
         teacher="basicvsr-vimeo90k-bi",
         teacher_sees="clean",
+        teacher_hr_share=0.5,
+        steadiness=0.4,
         distinct_clips=480,
         data=(Source(path="data/clips"),),
         degradation="bi+crf15-35+crf15-35+crf15-35",
