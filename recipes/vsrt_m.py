@@ -3,7 +3,7 @@
     vsrkit weights get basicvsr-vimeo90k-bi
     vsrkit train recipes/vsrt_m.py --set data=FOLDER
 
-More of it, half of the goal HR and the flow network trained along:
+Then its frames alone, with HR in the goal, steadiness, and the flow network trained along:
 
     vsrkit train recipes/vsrt_m.py:polished --set data=FOLDER \
         --set warm_start=runs/vsrt-m/best.safetensors
@@ -41,15 +41,22 @@ def config() -> TrainConfig:
 
 
 def polished() -> TrainConfig:
-    """From taught weights, features no longer compared."""
+    """From taught weights: the teacher's frames alone, a part of the goal HR; the flow, too."""
     return replace(
         config(),
         run_dir="runs/vsrt-m-polished",
         warm_start=("vsrt-m",),
         teacher_weight=0.0,
-        teacher_hr_share=0.5,
-        steps=350,
-        learning_rate=1.2e-4,
+        teacher_hr_share=0.3,
+        distinct_clips=0,
+        loss="psnr",
+        steadiness=1.6,
+        batch_size=4,
+        frames=10,
+        steps=800,
+        learning_rate=2e-4,
         flow_learning_rate_scale=0.05,
-        warmup_steps=30,
+        clip_gradients=10.0,
+        ema_decay=0.99,
+        validation_frames=17,
     )

@@ -58,20 +58,23 @@ def taught() -> TrainConfig:
 
 
 def polished() -> TrainConfig:
-    """From taught weights: longer clips, half of the goal HR, steadiness; the flow learns along."""
+    """From taught weights: the teacher's frames, half of the goal HR; flow and steadiness, too."""
     return replace(
         taught(),
         run_dir="runs/vsrt-s-polished",
         warm_start=("vsrt-s",),
         teacher_weight=0.0,
-        teacher_hr_share=0.5,
-        steadiness=0.4,
-        batch_size=3,
-        frames=12,
-        steps=650,
-        learning_rate=2e-4,
+        teacher_hr_share=0.3,
+        distinct_clips=0,
+        loss="psnr",
+        steadiness=2.0,
+        batch_size=4,
+        frames=10,
+        steps=1250,
+        learning_rate=3e-4,
         flow_learning_rate_scale=0.05,
-        warmup_steps=30,
+        warmup_steps=40,
+        clip_gradients=10.0,
         ema_decay=0.99,
         validation_frames=17,
     )

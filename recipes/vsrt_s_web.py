@@ -3,7 +3,7 @@
 Starts from the weights of `vsrt-s`, and learns what BasicVSR makes of the same clips uncompressed:
 
     vsrkit weights get basicvsr-vimeo90k-bi
-    vsrkit train recipes/vsrt_s_web.py --set data=FOLDER --set warm_start=vsrt-s
+    vsrkit train recipes/vsrt_s_web.py --set data=FOLDER
 
 Without a teacher (`--set teacher=`) it learns from HR.
 """
@@ -16,25 +16,27 @@ def config() -> TrainConfig:
     return TrainConfig(
         run_dir="runs/vsrt-s-web",
         model="vsrt-s",
+        warm_start=("vsrt-s",),
         teacher="basicvsr-vimeo90k-bi",
-        teacher_sees="clean",
-        teacher_hr_share=0.5,
-        steadiness=0.4,
-        distinct_clips=480,
+        teacher_weight=0.0,
+        teacher_hr_share=0.3,
+        loss="psnr",
+        steadiness=1.6,
         data=(Source(path="data/clips"),),
         degradation="bi+crf15-35+crf15-35+crf15-35",
-        steps=800,
+        steps=1250,
         batch_size=4,
-        frames=8,
+        frames=10,
         crop=48,
         optimizer="muon",
-        learning_rate=2.5e-4,
-        flow_learning_rate_scale=0.0,  # Muon makes large steps of its faint gradient: it drifts
+        learning_rate=3e-4,
+        flow_learning_rate_scale=0.05,
         schedule="linear",
         warmup_steps=40,
-        clip_gradients=2.0,
-        ema_decay=0.995,
+        clip_gradients=10.0,
+        ema_decay=0.99,
         validate_every=100,
+        validation_frames=17,
         validation_crop=96,
         save_every=100,
     )

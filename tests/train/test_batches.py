@@ -54,6 +54,22 @@ def test_shapes(make):
     assert hr.shape == (2, 3, 3, 64, 64)
 
 
+def test_a_goal_lies_between_the_teachers_answer_and_hr(make, tmp_path):
+    clips = [clip(tmp_path, name, seed) for seed, name in enumerate("ab")]
+    answers = [clip(tmp_path, f"{name}-taught", seed + 2) for seed, name in enumerate("ab")]
+
+    def goals(of, answers=(), hr_share=0.0):
+        share = Share(clips=of, weight=1.0, degradation=Fixed(), answers=answers, hr_share=hr_share)
+        return [make(shares=[share]).pair(number) for number in range(12)]
+
+    taught = goals(clips, answers, hr_share=0.25)
+    for (lr, goal), (plain_lr, hr), (_, answer) in zip(
+        taught, goals(clips), goals(answers), strict=True
+    ):
+        assert torch.equal(lr, plain_lr)
+        torch.testing.assert_close(goal, 0.75 * answer + 0.25 * hr)
+
+
 def test_parts_and_processes_divide_the_same_list(make):
     whole = make(batch_size=4).step(3)
     parts = make(batch_size=2, accumulate=2).step(3)

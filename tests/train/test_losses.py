@@ -4,7 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from vsrkit.train.losses import charbonnier, unrest
+from vsrkit.errors import VsrkitError
+from vsrkit.models.edvr import EDVR, EDVRConfig
+from vsrkit.models.rrn import RRN, RRNConfig
+from vsrkit.models.vsrt_small import SmallConfig, VSRTSmall
+from vsrkit.train.losses import FLOOR, PsnrLoss, charbonnier, square_error, unrest, weighted
 
 GOLDEN = np.load(Path(__file__).parent.parent / "golden" / "charbonnier.npz")
 
@@ -20,7 +24,7 @@ def test_charbonnier_equals_the_release(reduction):
 
 @pytest.fixture
 def panned():
-    """(1, 4, 3, 64, 64): a picture that moves 4 pixels, one of the small frames', to the left."""
+    """(1, 4, 3, 64, 64), a picture that moves 4 pixels, one of the small frames', to the left."""
     torch.manual_seed(0)
     picture = torch.nn.functional.interpolate(torch.rand(1, 3, 12, 12), size=(64, 96))[0]
     return torch.stack([picture[..., 4 * t : 4 * t + 64] for t in range(4)])[None]
@@ -52,3 +56,97 @@ def test_unrest_teaches_frames_and_not_the_flow(panned):
     unrest(sr, panned, flow).backward()
     assert sr.grad.abs().sum() > 0
     assert flow.grad is None
+
+
+def test_unrest_is_told_clip_by_clip(panned):
+    flickering = panned + 0.1 * torch.tensor([0.0, 1, 0, 1]).view(1, 4, 1, 1, 1)
+    both = unrest(
+        torch.cat([panned, flickering]),
+        panned.expand(2, -1, -1, -1, -1),
+        to_prev(1.0).repeat(2, 1, 1, 1, 1),
+    )
+    assert both.shape == (2,)
+    assert both[0] < 1e-10 < both[1]
+
+
+def test_brightness_weighs_most():
+    grey, colour = torch.zeros(2, 1, 1, 3, 4, 4)
+    grey += 1
+    colour[:, :, 0], colour[:, :, 1] = 0.587, -0.299  # red against green, as bright as nothing
+    assert weighted(grey).square().sum(2).mean() == pytest.approx(1)
+    plain = colour.square().sum(2).mean().item() / 3
+    assert weighted(colour).square().sum(2).mean().item() == pytest.approx(0.3 * plain)
+
+
+class Shift(torch.nn.Module):
+    """Enlarges each clip of a batch and adds a number of its own to it."""
+
+    def __init__(self, *by: float) -> None:
+        super().__init__()
+        self.by = torch.nn.Parameter(torch.tensor(by))
+
+    def forward(self, clip):
+        return clip.repeat_interleave(4, -1).repeat_interleave(4, -2) + self.by.view(-1, 1, 1, 1, 1)
+
+
+def test_easy_clips_weigh_as_much_as_hard_ones():
+    lr = torch.rand(2, 3, 3, 4, 4)
+    goal = Shift(0.0, 0.0)(lr).detach()
+    model = Shift(0.2, 0.05)
+    loss = PsnrLoss(model)(lr, goal)
+    assert loss.item() == pytest.approx((np.log(0.04 + FLOOR) + np.log(0.0025 + FLOOR)) / 2)
+    loss.backward()
+    # A tenth less of either error is worth the same; the floor takes a little from the small one.
+    hard, easy = (model.by.grad * model.by.detach()).tolist()
+    assert easy == pytest.approx(hard, rel=0.05)
+
+
+def test_what_is_near_enough_counts_no_more():
+    lr = torch.rand(1, 3, 3, 4, 4)
+    goal = Shift(0.0)(lr).detach()
+    assert PsnrLoss(Shift(1e-4))(lr, goal).item() == pytest.approx(np.log(FLOOR), abs=1e-3)
+
+
+@pytest.fixture
+def preset():
+    torch.manual_seed(0)
+    model = VSRTSmall(
+        SmallConfig(channels=8, tower_blocks=1, attention_channels=8, flow_channels=8)
+    )
+    torch.nn.init.normal_(model.tail.conv.weight, std=0.05)  # zero lets nothing through
+    for level in model.flow.levels:
+        torch.nn.init.normal_(level[-1].weight, std=0.1)
+    return model.train()
+
+
+def test_steadiness_adds_what_changes_along_the_motion(preset):
+    torch.manual_seed(1)
+    lr, hr = torch.rand(2, 4, 3, 16, 16), torch.rand(2, 1, 3, 64, 64).expand(-1, 4, -1, -1, -1)
+    with torch.no_grad():
+        found = PsnrLoss(preset, steadiness=2.0)(lr, hr)
+        sr, (to_prev, _) = preset(lr), preset.flows(list(lr.unbind(1)))
+        change = unrest(sr, hr, torch.stack(to_prev[1:], 1))
+        expected = torch.log(square_error(sr, hr) + 2 * change + FLOOR).mean()
+    assert change.min() > 0
+    torch.testing.assert_close(found, expected)
+    one = PsnrLoss(preset, steadiness=2.0)(lr[:, :1], hr[:, :1])  # nothing changes
+    torch.testing.assert_close(one, PsnrLoss(preset)(lr[:, :1], hr[:, :1]))
+
+
+def test_the_flow_learns_along(preset):
+    lr, hr = torch.rand(1, 3, 3, 16, 16), torch.rand(1, 3, 3, 64, 64)
+    PsnrLoss(preset, steadiness=1.0)(lr, hr).backward()
+    assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in preset.flow.parameters())
+
+
+def test_models_that_answer_with_the_centre_are_held_against_it():
+    model = EDVR(EDVRConfig(channels=8, frames=3, groups=2, extract_blocks=1, reconstruct_blocks=1))
+    lr, hr = torch.rand(1, 3, 3, 16, 16), torch.rand(1, 3, 3, 64, 64)
+    with torch.no_grad():
+        expected = torch.log(square_error(model(lr), hr[:, 1:2]) + FLOOR).mean()
+        torch.testing.assert_close(PsnrLoss(model)(lr, hr), expected)
+
+
+def test_steadiness_is_for_models_whose_flow_is_known():
+    with pytest.raises(VsrkitError, match="our own presets"):
+        PsnrLoss(RRN(RRNConfig(channels=4, blocks=1)), steadiness=1.0)

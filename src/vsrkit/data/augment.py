@@ -75,6 +75,15 @@ def cut(
     return turn(lr, where), turn(hr, where)
 
 
+def cut_hr(
+    pixels: NDArray[np.uint8], where: Placement, scale: int, *, frames: int, crop: int
+) -> Tensor:
+    """The crop of large frames alone: (T, H, W, 3) uint8 -> (T, 3, sh, sw) in [0, 1]."""
+    rows = slice(where.row * scale, (where.row + crop) * scale)
+    columns = slice(where.column * scale, (where.column + crop) * scale)
+    return turn(to_clip(pixels[where.start : where.start + frames, rows, columns]), where)
+
+
 def turn(clip: Tensor, where: Placement) -> Tensor:
     """Flip, transpose and reverse (T, 3, H, W)."""
     axes = [-2] * where.flip_rows + [-1] * where.flip_columns + [0] * where.reverse

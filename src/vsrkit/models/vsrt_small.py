@@ -146,23 +146,27 @@ class VSRTSmall(nn.Module):
                 f"{clip.shape[-2]}x{clip.shape[-1]}; upscale_frames pads smaller ones"
             )
         frames = list(clip.unbind(1))
+        return torch.stack(self.along(frames, *self.flows(frames), keep), 1)
+
+    def along(
+        self, frames: list[Tensor], to_prev: Flows, to_next: Flows, keep: slice | None = None
+    ) -> list[Tensor]:
+        """The frames (B, 3, 4H, 4W), all or those in `keep`, by the motion that is given."""
         wanted = range(len(frames))[keep or slice(None)]
         reach = self.config.reach if self.attention else 0
         first, last = max(0, wanted.start - reach), min(len(frames), wanted.stop + reach) - 1
 
-        to_prev, to_next = self.flows(frames)
         down, up = range(len(frames) - 1, first - 1, -1), range(last + 1)
         backward: dict[int, Tensor] = {}
         forward: dict[int, Tensor] = {}
         fused = Fused(self.fuse, backward, forward, range(first, last + 1))
-        sr = from_both_ends(
+        return from_both_ends(
             lambda: backward.update(self.chain(self.backward_tower, frames, to_next, down)),
             lambda: forward.update(self.chain(self.forward_tower, frames, to_prev, up)),
             lambda some: self.reconstruct(frames, fused, some),
             wanted,
             is_ready=lambda t: fused.has_both(range(t - reach, t + reach + 1)),
         )
-        return torch.stack(sr, 1)
 
     def fuse(self, backward: Tensor, forward: Tensor) -> Tensor:
         """What both chains know of a frame: (B, C, H, W) twice -> same."""

@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from vsrkit.data.augment import cut, place
+from vsrkit.data.augment import cut, cut_hr, place
 from vsrkit.data.clips import Clip
 from vsrkit.data.realistic import Degrader
 from vsrkit.errors import DataError
 
 T = TypeVar("T")
-Batch: TypeAlias = tuple[Tensor, Tensor]  # lr (B, T, 3, H, W), hr (B, T, 3, sH, sW)
+Batch: TypeAlias = tuple[Tensor, Tensor]  # lr (B, T, 3, H, W), its goal (B, T, 3, sH, sW)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +27,8 @@ class Share:
     clips: Sequence[Clip]
     weight: float
     degradation: Degrader
+    answers: Sequence[Clip] = ()  # what a teacher made of each clip, if it was asked
+    hr_share: float = 0.0  # of HR in the goal, where there are answers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,18 +68,22 @@ class Batches:
         return [self._stack(numbers[i : i + size]) for i in range(0, len(numbers), size)]
 
     def _stack(self, numbers: Sequence[int]) -> Batch:
-        lr, hr = zip(*(self.pair(number) for number in numbers), strict=True)
-        return torch.stack(lr), torch.stack(hr)
+        lr, goal = zip(*(self.pair(number) for number in numbers), strict=True)
+        return torch.stack(lr), torch.stack(goal)
 
     def pair(self, number: int) -> tuple[Tensor, Tensor]:
-        """Pair `number` of the endless list: (T, 3, H, W), (T, 3, sH, sW)."""
+        """Pair `number` of the endless list: LR (T, 3, H, W), its goal (T, 3, sH, sW).
+
+        The goal is HR, or what a teacher made of the clip, or something between the two.
+        """
         if self.distinct:
             number %= self.distinct
         rng = np.random.default_rng([self.seed, number])
         weights = np.array([s.weight if self._windows(s).any() else 0.0 for s in self.shares])
         share = self.shares[rng.choice(len(self.shares), p=weights / weights.sum())]
         windows = self._windows(share)
-        clip = share.clips[rng.choice(len(windows), p=windows / windows.sum())]
+        chosen = rng.choice(len(windows), p=windows / windows.sum())
+        clip = share.clips[chosen]
         where = place(
             rng,
             clip.shape[:3],
@@ -87,7 +93,12 @@ class Batches:
             flips=self.flips,
             reversal=self.reversal,
         )
-        return cut(clip.frames, where, share.degradation, rng, frames=self.frames, crop=self.crop)
+        size = {"frames": self.frames, "crop": self.crop}
+        lr, hr = cut(clip.frames, where, share.degradation, rng, **size)
+        if not share.answers:
+            return lr, hr
+        answer = cut_hr(share.answers[chosen].frames, where, share.degradation.scale, **size)
+        return lr, torch.lerp(answer, hr, share.hr_share)
 
     def _windows(self, share: Share) -> NDArray[np.int64]:
         """How many stretches of `frames` frames each clip has; all are equally likely."""

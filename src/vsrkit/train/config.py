@@ -46,12 +46,13 @@ class TrainConfig:
     degradation: str = "bi"  # bi, bd, bd-matlab12, crf25, crf15-35, realistic, bi+crf15-35
     model: str = "vsrt-s"  # a name or a weight file
     warm_start: tuple[str, ...] = ()  # weight files; "flow=FILE" fills only the part called flow
-    teacher: str = ""  # a trained BasicVSR; the model, one of our presets, is narrowed from it
-    teacher_weight: float = 0.3  # of its features, beside its frames; 0: its frames alone
-    teacher_sees: Literal["lr", "clean"] = "lr"  # clean: HR made small, for compressed lr
-    teacher_hr_share: float = 0.0  # of HR in what frames are held against; the rest is its frames
-    steadiness: float = 0.0  # weight of change along the motion, beside error; with a teacher only
-    distinct_clips: int = 0  # drawn again and again, a teacher answers each once; 0: no end
+    teacher: str = ""  # a trained BasicVSR
+    # Of the teacher's features, beside its frames: the model, one of our presets, is narrowed from
+    # it. 0: its frames alone; it answers the first `teacher_frames` of every clip once, clean.
+    teacher_weight: float = 0.3
+    teacher_frames: int = 20  # the others are not learnt from: a second each, or more
+    teacher_hr_share: float = 0.0  # of HR in what frames are held against, the rest is the teacher
+    distinct_clips: int = 0  # drawn again and again, so that their features are kept; 0: no end
     # Held-out clips: patterns of their names, else about this share of the clips, whole series.
     validation: tuple[str, ...] = ()
     validation_share: float = 0.1
@@ -67,6 +68,8 @@ class TrainConfig:
     flips: bool = True  # horizontal, vertical and transposition, each with one half
     reversal: bool = True  # in time, with one half
 
+    loss: Literal["charbonnier", "psnr"] = "charbonnier"  # psnr: log of each clip's square error
+    steadiness: float = 0.0  # with "psnr": weight of change along the motion, beside error
     loss_reduction: Literal["mean", "sum"] = "mean"  # the release adds up, over all pixels
     optimizer: Literal["adam", "muon"] = "adam"
     learning_rate: float = 2e-4
@@ -95,8 +98,9 @@ class TrainConfig:
     tensorboard: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("steps", "batch_size", "accumulate", "frames", "crop", "log_every",
-                     "validate_every", "validation_frames", "save_every"):  # fmt: skip
+        for name in ("steps", "batch_size", "accumulate", "frames", "crop",
+                     "teacher_frames", "log_every", "validate_every", "validation_frames",
+                     "save_every"):  # fmt: skip
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} must be at least 1, got {getattr(self, name)}")
         for name in ("unreadable_limit", "teacher_weight", "learning_rate", "warmup_steps",
@@ -110,6 +114,12 @@ class TrainConfig:
                 raise ConfigError(f"{name} must be in [0, 1), got {getattr(self, name)}")
         if not 0 <= self.teacher_hr_share <= 1:
             raise ConfigError(f"teacher_hr_share must be from 0 to 1, got {self.teacher_hr_share}")
+        if self.steadiness and self.loss != "psnr":
+            raise ConfigError('steadiness is a part of loss = "psnr"; set that, or steadiness to 0')
+        if self.teacher_hr_share and self.teacher_weight:
+            raise ConfigError(
+                "teacher_hr_share is for frames alone: set teacher_weight to 0, or the share"
+            )
         if not all(0 <= beta < 1 for beta in self.betas):
             raise ConfigError(f"betas must be in [0, 1), got {list(self.betas)}")
         if self.schedule == "restarts" and len(self.periods) != len(self.restart_weights):

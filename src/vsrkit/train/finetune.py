@@ -12,7 +12,8 @@ from vsrkit.errors import DataError, StoppedError, WeightsError
 from vsrkit.models import load_model, save_model
 from vsrkit.precision import PrecisionName, lay_out, resolve_precision
 from vsrkit.train.config import Source, TrainConfig
-from vsrkit.train.loop import open_data, train
+from vsrkit.train.loop import train
+from vsrkit.train.sources import open_data
 from vsrkit.train.validate import score
 
 log = logging.getLogger("vsrkit")

@@ -13,9 +13,7 @@ from torch.nn.utils import clip_grad_norm_
 from torch.optim import Optimizer
 
 from vsrkit.allocator import ALL, keep_freed_memory
-from vsrkit.cache import cache_directory
-from vsrkit.data.clips import OnProgress, Unreadable, hold_out, open_clips
-from vsrkit.data.realistic import degrader_named
+from vsrkit.data.clips import OnProgress
 from vsrkit.errors import StoppedError
 from vsrkit.models import MODELS, build_model, load_model, save_model
 from vsrkit.models.spec import Spec, Window
@@ -27,7 +25,7 @@ from vsrkit.train.config import ConfigError, TrainConfig, to_dict
 from vsrkit.train.diverged import check_finite, check_weights
 from vsrkit.train.ema import Ema
 from vsrkit.train.lesson import Lesson, pupil_of, teacher_named
-from vsrkit.train.losses import PixelLoss
+from vsrkit.train.losses import PixelLoss, PsnrLoss
 from vsrkit.train.optimizers import make_optimizers, set_learning_rate
 from vsrkit.train.processes import (
     LostProcessError,
@@ -40,8 +38,9 @@ from vsrkit.train.processes import (
 from vsrkit.train.recompute import recompute_activations
 from vsrkit.train.report import Report
 from vsrkit.train.schedules import learning_rate
+from vsrkit.train.sources import batches_of, open_data
 from vsrkit.train.start import lay_out_to_train, warm_start
-from vsrkit.train.validate import Held, held_pieces, score
+from vsrkit.train.validate import Held, score
 
 log = logging.getLogger("vsrkit")
 
@@ -216,56 +215,11 @@ def save_run(run: Run) -> None:
         save_model(run.directory / "last.safetensors", run.ema.model, step=run.progress.step)
 
 
-def batches_of(
-    config: TrainConfig, shares: Sequence[Share], processes: Processes | None = None
-) -> Batches:
-    """What the config says of batches, for this process."""
-    return Batches(
-        shares=shares,
-        seed=config.seed,
-        batch_size=config.batch_size,
-        accumulate=config.accumulate,
-        frames=config.frames,
-        crop=config.crop,
-        flips=config.flips,
-        reversal=config.reversal,
-        rank=processes.rank if processes else 0,
-        processes=processes.count if processes else 1,
-        distinct=config.distinct_clips,
-    )
-
-
-def open_data(
-    config: TrainConfig, on_progress: OnProgress | None
-) -> tuple[list[Share], list[Held]]:
-    """The clips to learn from, by source, and pieces of those held out."""
-    if not config.data:
-        raise ConfigError("no data: name a video or a folder, for instance --set data=my-videos")
-    cache = Path(config.cache_dir or cache_directory() / "frames")
-    unreadable = Unreadable(config.unreadable_limit)
-    shares, held = [], []
-    for source in config.data:
-        clips = open_clips(
-            Path(source.path),
-            cache,
-            unreadable=unreadable,
-            max_frames=source.max_frames,
-            on_progress=on_progress,
-        )
-        rest, out = clips, clips
-        if not config.validation_overlaps:
-            rest, out = hold_out(clips, config.validation, config.validation_share)
-        degradation = degrader_named(source.degradation or config.degradation)
-        shares.append(Share(clips=rest, weight=source.weight, degradation=degradation))
-        held += held_pieces(out, degradation, config.validation_frames, config.validation_crop)
-    return shares, held
-
-
 def starting_model(config: TrainConfig, shares: Sequence[Share]) -> nn.Module:
     """The model with a file's weights, a teacher's or fresh ones, then those of the warm starts."""
     if config.model not in MODELS:
         model = load_model(config.model)
-    elif config.teacher:
+    elif config.teacher and config.teacher_weight:
         pairs = batches_of(replace(config, batch_size=NARROWED_BY, accumulate=1), shares)
         lr, _ = pairs.step(0)[0]
         model = pupil_of(teacher_named(config.teacher), build_model(config.model).config, lr)
@@ -280,20 +234,14 @@ def with_loss(
     model: nn.Module, config: TrainConfig, precision: Precision, device: str
 ) -> nn.Module:
     """The model and what it is to make less."""
-    if not config.teacher:
-        return PixelLoss(model, config.loss_reduction)
-    teacher = teacher_named(config.teacher).to(device)
-    lay_out(teacher, precision)
-    notes = Path(config.run_dir) / "answers" if config.distinct_clips else None
-    return Lesson(
-        model,
-        teacher,
-        weight=config.teacher_weight,
-        clean=config.teacher_sees == "clean",
-        hr_share=config.teacher_hr_share,
-        steadiness=config.steadiness,
-        notes=notes,
-    )
+    if config.teacher and config.teacher_weight:
+        teacher = teacher_named(config.teacher).to(device)
+        lay_out(teacher, precision)
+        notes = Path(config.run_dir) / "answers" if config.distinct_clips else None
+        return Lesson(model, teacher, weight=config.teacher_weight, notes=notes)
+    if config.loss == "psnr":
+        return PsnrLoss(model, steadiness=config.steadiness)
+    return PixelLoss(model, config.loss_reduction)
 
 
 def fitted(config: TrainConfig, spec: Spec) -> TrainConfig:
