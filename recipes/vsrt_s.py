@@ -70,7 +70,7 @@ def polished() -> TrainConfig:
         steadiness=2.0,
         batch_size=4,
         frames=10,
-        steps=1250,
+        steps=920,
         learning_rate=3e-4,
         flow_learning_rate_scale=0.05,
         warmup_steps=40,
