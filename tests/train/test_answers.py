@@ -100,5 +100,7 @@ def test_without_a_teacher_the_goal_is_hr(config):
 def test_contradictions_are_told(config):
     with pytest.raises(ConfigError, match="set teacher_weight to 0"):
         config(teacher_hr_share=0.5)
+    with pytest.raises(ConfigError, match="raise teacher_frames or lower frames"):
+        config(teacher="any", teacher_weight=0.0, frames=9, teacher_frames=8)
     with pytest.raises(ConfigError, match="steadiness is a part of"):
         config(steadiness=0.5)

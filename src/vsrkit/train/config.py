@@ -120,6 +120,11 @@ class TrainConfig:
             raise ConfigError(
                 "teacher_hr_share is for frames alone: set teacher_weight to 0, or the share"
             )
+        if self.teacher and not self.teacher_weight and self.frames > self.teacher_frames:
+            raise ConfigError(
+                f"clips of {self.frames} frames cannot be cut from the {self.teacher_frames} that "
+                "the teacher answers; raise teacher_frames or lower frames"
+            )
         if not all(0 <= beta < 1 for beta in self.betas):
             raise ConfigError(f"betas must be in [0, 1), got {list(self.betas)}")
         if self.schedule == "restarts" and len(self.periods) != len(self.restart_weights):

@@ -27,7 +27,7 @@ from vsrkit.train.losses import weighted
 from vsrkit.train.narrow import narrow, trunk_steps
 from vsrkit.train.notes import Answers, noted
 
-ONLY_OURS = "only our own presets, vsrt-s and vsrt-m, can learn from a teacher"
+ONLY_OURS = "only our own presets, vsrt-s and vsrt-m, can learn a teacher's features"
 
 
 def teacher_named(name: str) -> BasicVSR:

@@ -176,12 +176,12 @@ def compute_gradients(run: Run, parts: Sequence[Batch]) -> Tensor:
     """Gradients of the mean loss over the parts of a step (and over all processes); the loss."""
     run.model.zero_grad(set_to_none=True)
     total = torch.zeros((), device=run.device)
-    for number, (lr, hr) in enumerate(parts, start=1):
-        lr, hr = lr.to(run.device), hr.to(run.device)
+    for number, (lr, goal) in enumerate(parts, start=1):
+        lr, goal = lr.to(run.device), goal.to(run.device)
         last = number == len(parts)
         with _not_yet_averaged(run.shared, wait=not last):
             with torch.autocast(lr.device.type, torch.bfloat16, run.precision.dtype == "bfloat16"):
-                loss = run.shared(lr, hr)
+                loss = run.shared(lr, goal)
             (loss / len(parts)).backward()
         total += loss.detach() / len(parts)
     return total

@@ -26,17 +26,17 @@ def charbonnier(
 
 
 class PixelLoss(nn.Module):
-    """A model with what it is to make less: (lr, hr) -> the distance of its frames from `hr`."""
+    """A model with what it is to make less: (lr, goal) -> how far its frames are off."""
 
     def __init__(self, model: nn.Module, reduction: Reduction) -> None:
         super().__init__()
         self.model = model
         self.reduction: Reduction = reduction
 
-    def forward(self, lr: Tensor, hr: Tensor) -> Tensor:
+    def forward(self, lr: Tensor, goal: Tensor) -> Tensor:
         """(B, T, 3, H, W) and (B, T, 3, sH, sW) -> ()."""
         sr = self.model(lr)
-        return charbonnier(sr, wanted(hr, sr), reduction=self.reduction)
+        return charbonnier(sr, wanted(goal, sr), reduction=self.reduction)
 
 
 class PsnrLoss(nn.Module):
