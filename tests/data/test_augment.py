@@ -18,7 +18,7 @@ RNG = np.random.default_rng(0)
 @pytest.mark.parametrize("how", [BI(4), BD(4), BD(4, "matlab12")], ids=str)
 @pytest.mark.parametrize(("row", "column"), [(0, 0), (3, 9), (9, 0), (9, 9), (5, 7)])
 def test_degrading_the_crop_equals_cropping_the_degraded(how, row, column):
-    lr, hr = cut(PIXELS, Placement(1, row, column), Fixed(how), RNG, frames=2, crop=16)
+    lr, hr = cut(PIXELS, Placement(1, row, column), Fixed(how), RNG, (2, 16, 16))
     whole = to_clip(PIXELS[1:3])
     inside = (..., slice(row, row + 16), slice(column, column + 16))
     assert torch.equal(lr, degrade(whole, how)[inside])
@@ -30,8 +30,8 @@ def test_turning_is_the_same_for_all_frames_and_both_sizes():
     straight = Placement(0, 2, 3)
     turned = Placement(0, 2, 3, flip_rows=True, transpose=True, reverse=True)
     for plain, other in zip(
-        cut(PIXELS, straight, Fixed(), RNG, frames=3, crop=16),
-        cut(PIXELS, turned, Fixed(), RNG, frames=3, crop=16),
+        cut(PIXELS, straight, Fixed(), RNG, (3, 16, 16)),
+        cut(PIXELS, turned, Fixed(), RNG, (3, 16, 16)),
         strict=True,
     ):
         assert torch.equal(other, plain.flip(0).flip(-2).mT)
@@ -69,7 +69,7 @@ def test_a_crop_is_encoded_as_part_of_its_clip():
     pixels = (hr * 255).round().byte().permute(0, 2, 3, 1).numpy()
     how, rng = Fixed(CRF(30)), np.random.default_rng(0)
     where = Placement(start=9, row=12, column=12)
-    lr, cut_hr = cut(pixels, where, how, rng, frames=4, crop=16)
+    lr, cut_hr = cut(pixels, where, how, rng, (4, 16, 16))
     assert lr.shape == (4, 3, 16, 16)
     assert torch.equal(cut_hr, to_clip(pixels)[9:13, :, 48:112, 48:112])
     whole = how(to_clip(pixels), rng)[9:13, :, 12:28, 12:28]

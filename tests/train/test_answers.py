@@ -84,7 +84,8 @@ def test_a_run_learns_the_teachers_frames_of_the_beginnings_of_clips(config, tea
         loss="psnr", steadiness=1.0, steps=2,
     )  # fmt: skip
     [share], held = open_data(c, None)
-    assert [len(clip) for clip in share.clips] == [len(clip) for clip in share.answers] == [4, 4]
+    assert [len(clip) for clip in share.clips] == [8, 8]  # an encoder looks beyond the answers
+    assert [shape[0] for shape in share.shapes] == [len(clip) for clip in share.answers] == [4, 4]
     assert [clip.name for clip in share.clips] == [clip.name for clip in share.answers]
     assert share.hr_share == 0.25
     assert [piece.name for piece in held] == ["boat"]

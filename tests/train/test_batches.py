@@ -1,5 +1,7 @@
 """What a step learns from depends on the seed and the step, and on nothing else."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -7,7 +9,7 @@ from tests.train.conftest import moving_picture
 
 from vsrkit.data.augment import to_clip
 from vsrkit.data.clips import Clip
-from vsrkit.data.degrade import BD
+from vsrkit.data.degrade import BD, CRF
 from vsrkit.data.realistic import Fixed
 from vsrkit.errors import DataError
 from vsrkit.train.batches import Batches, Share, prefetched
@@ -68,6 +70,25 @@ def test_a_goal_lies_between_the_teachers_answer_and_hr(make, tmp_path):
     ):
         assert torch.equal(lr, plain_lr)
         torch.testing.assert_close(goal, 0.75 * answer + 0.25 * hr)
+
+
+def test_only_answered_frames_are_drawn_and_the_encoder_sees_the_others(make, tmp_path):
+    whole, answer = clip(tmp_path, "a", 0, frames=12), clip(tmp_path, "a-taught", 1, frames=4)
+    how = Fixed(CRF(35))
+
+    def pairs(of):
+        share = Share(clips=[of], weight=1.0, degradation=how, answers=[answer])
+        drawn = make(shares=[share], crop=20, flips=False, reversal=False)
+        return [drawn.pair(number)[0] for number in range(12)]
+
+    degraded = how(to_clip(whole.frames), np.random.default_rng(0))
+    found = {
+        next(start for start in range(10) if torch.equal(lr, degraded[start : start + 3]))
+        for lr in pairs(whole)
+    }
+    assert found == {0, 1}
+    short = replace(whole, shape=(4, *whole.shape[1:]))
+    assert not equal([pairs(whole)], [pairs(short)])
 
 
 def test_parts_and_processes_divide_the_same_list(make):

@@ -3,6 +3,7 @@
 import json
 import math
 
+import numpy as np
 import pytest
 import torch
 from tests.train.conftest import moving_picture
@@ -10,6 +11,7 @@ from torch import nn
 
 from vsrkit.data.augment import to_clip
 from vsrkit.data.clips import Clip
+from vsrkit.data.degrade import CRF
 from vsrkit.data.realistic import Fixed
 from vsrkit.errors import VsrkitError, WeightsError
 from vsrkit.models.bicubic import Bicubic, BicubicConfig
@@ -100,6 +102,17 @@ def test_the_middle_of_a_clip_is_held_out(tmp_path):
     [piece] = held_pieces([Clip("a", path, pixels.shape)], Fixed(), frames=5, crop=8)
     assert piece.lr.shape == (5, 3, 8, 8)
     assert torch.equal(piece.hr, to_clip(pixels[1:6, 16:48, 16:48]))
+
+
+def test_a_held_out_piece_is_encoded_amid_its_clip(tmp_path):
+    pixels = moving_picture(9, 96)[:, :, :80]
+    path = tmp_path / "a.rgb"
+    path.write_bytes(pixels.tobytes())
+    how = Fixed(CRF(30))
+    [piece] = held_pieces([Clip("a", path, pixels.shape)], how, frames=5, crop=16)
+    whole = how(to_clip(pixels), np.random.default_rng(0))
+    assert torch.equal(piece.lr, whole[2:7, :, 4:20, 2:18])
+    assert torch.equal(piece.hr, to_clip(pixels[2:7, 16:80, 8:72]))
 
 
 def test_the_clock_tells_work_from_the_rest(monkeypatch):

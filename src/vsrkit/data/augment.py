@@ -1,6 +1,7 @@
 """Where a training crop lies and how it is turned: the same for every frame of a clip."""
 
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -9,6 +10,8 @@ from torch import Tensor
 
 from vsrkit.data.realistic import Degrader
 from vsrkit.errors import DataError
+
+Size: TypeAlias = tuple[int, int, int]  # frames, rows and columns (LR pixels)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,35 +56,31 @@ def cut(
     where: Placement,
     how: Degrader,
     rng: np.random.Generator,
-    *,
-    frames: int,
-    crop: int,
+    size: Size,
 ) -> tuple[Tensor, Tensor]:
-    """The (lr, hr) pair of a crop: (T, H, W, 3) uint8 -> (T, 3, h, w), (T, 3, sh, sw) in [0, 1].
+    """The (lr, hr) pair of a crop: (T, H, W, 3) uint8 -> (t, 3, h, w), (t, 3, sh, sw) in [0, 1].
 
     Degrades the crop with what lies around it, which the borders of frame and clip may cut short:
     so the LR crop is what one would cut out of the degraded clip, for encoders nearly so.
     """
-    s, reach = how.scale, how.reach
-    h, w = pixels.shape[1] // s, pixels.shape[2] // s
+    (frames, rows, columns), s, reach = size, how.scale, how.reach
     first, last = max(0, where.start - reach.before), where.start + frames + reach.after
     top, left = max(0, where.row - reach.pixels), max(0, where.column - reach.pixels)
-    bottom = min(h, where.row + crop + reach.pixels)
-    right = min(w, where.column + crop + reach.pixels)
+    bottom = min(pixels.shape[1] // s, where.row + rows + reach.pixels)
+    right = min(pixels.shape[2] // s, where.column + columns + reach.pixels)
     around = to_clip(pixels[first:last, top * s : bottom * s, left * s : right * s])
     t, y, x = where.start - first, where.row - top, where.column - left
-    lr = how(around, rng)[t : t + frames, :, y : y + crop, x : x + crop]
-    hr = around[t : t + frames, :, y * s : (y + crop) * s, x * s : (x + crop) * s]
+    lr = how(around, rng)[t : t + frames, :, y : y + rows, x : x + columns]
+    hr = around[t : t + frames, :, y * s : (y + rows) * s, x * s : (x + columns) * s]
     return turn(lr, where), turn(hr, where)
 
 
-def cut_hr(
-    pixels: NDArray[np.uint8], where: Placement, scale: int, *, frames: int, crop: int
-) -> Tensor:
-    """The crop of large frames alone: (T, H, W, 3) uint8 -> (T, 3, sh, sw) in [0, 1]."""
-    rows = slice(where.row * scale, (where.row + crop) * scale)
-    columns = slice(where.column * scale, (where.column + crop) * scale)
-    return turn(to_clip(pixels[where.start : where.start + frames, rows, columns]), where)
+def cut_hr(pixels: NDArray[np.uint8], where: Placement, scale: int, size: Size) -> Tensor:
+    """The crop of large frames alone: (T, H, W, 3) uint8 -> (t, 3, sh, sw) in [0, 1]."""
+    frames = slice(where.start, where.start + size[0])
+    rows = slice(where.row * scale, (where.row + size[1]) * scale)
+    columns = slice(where.column * scale, (where.column + size[2]) * scale)
+    return turn(to_clip(pixels[frames, rows, columns]), where)
 
 
 def turn(clip: Tensor, where: Placement) -> Tensor:

@@ -27,8 +27,13 @@ class Share:
     clips: Sequence[Clip]
     weight: float
     degradation: Degrader
-    answers: Sequence[Clip] = ()  # what a teacher made of each clip, if it was asked
+    answers: Sequence[Clip] = ()  # what a teacher made of each clip, or of its beginning
     hr_share: float = 0.0  # of HR in the goal, where there are answers
+
+    @property
+    def shapes(self) -> list[tuple[int, int, int]]:
+        """T, H, W of what may be drawn from each clip."""
+        return [clip.shape[:3] for clip in self.answers or self.clips]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,29 +88,26 @@ class Batches:
         share = self.shares[rng.choice(len(self.shares), p=weights / weights.sum())]
         windows = self._windows(share)
         chosen = rng.choice(len(windows), p=windows / windows.sum())
-        clip = share.clips[chosen]
         where = place(
             rng,
-            clip.shape[:3],
+            share.shapes[chosen],
             frames=self.frames,
             crop=self.crop,
             scale=share.degradation.scale,
             flips=self.flips,
             reversal=self.reversal,
         )
-        size = {"frames": self.frames, "crop": self.crop}
-        lr, hr = cut(clip.frames, where, share.degradation, rng, **size)
+        size = (self.frames, self.crop, self.crop)
+        lr, hr = cut(share.clips[chosen].frames, where, share.degradation, rng, size)
         if not share.answers:
             return lr, hr
-        answer = cut_hr(share.answers[chosen].frames, where, share.degradation.scale, **size)
+        answer = cut_hr(share.answers[chosen].frames, where, share.degradation.scale, size)
         return lr, torch.lerp(answer, hr, share.hr_share)
 
     def _windows(self, share: Share) -> NDArray[np.int64]:
         """How many stretches of `frames` frames each clip has; all are equally likely."""
         side = self.crop * share.degradation.scale
-        fitting = [
-            len(c) - self.frames + 1 if min(c.shape[1:3]) >= side else 0 for c in share.clips
-        ]
+        fitting = [t - self.frames + 1 if min(h, w) >= side else 0 for t, h, w in share.shapes]
         return np.maximum(0, np.array(fitting, dtype=np.int64))
 
 

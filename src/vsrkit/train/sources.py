@@ -48,18 +48,17 @@ def open_data(
 def with_answers(
     share: Share, config: TrainConfig, cache: Path, on_progress: OnProgress | None
 ) -> Share:
-    """The beginnings of the clips, and what the teacher makes of them."""
+    """The clips with what the teacher makes of their beginnings."""
     teacher, device = teacher_named(config.teacher), own_device(config.device)
-    clips = [beginning(clip, config.teacher_frames) for clip in share.clips]
     answers = answer_clips(
-        clips,
+        [beginning(clip, config.teacher_frames) for clip in share.clips],
         teacher.to(device),
         cache,
         precision=resolve_precision(config.precision, teacher, device),
         device=device,
         on_progress=on_progress,
     )
-    return replace(share, clips=clips, answers=answers, hr_share=config.teacher_hr_share)
+    return replace(share, answers=answers, hr_share=config.teacher_hr_share)
 
 
 def beginning(clip: Clip, frames: int) -> Clip:

@@ -7,9 +7,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from vsrkit.data.augment import to_clip
+from vsrkit.data.augment import Placement, cut
 from vsrkit.data.clips import Clip
-from vsrkit.data.degrade import mod_crop
 from vsrkit.data.realistic import Degrader
 from vsrkit.evaluate.metrics import measured, psnr
 from vsrkit.precision import Precision
@@ -34,20 +33,12 @@ def held_pieces(
     """
     pieces = []
     for number, clip in enumerate(clips):
-        start = max(0, (len(clip) - frames) // 2)
-        rows, columns = (
-            _middle(side, crop * degradation.scale or side) for side in clip.shape[1:3]
-        )
-        middle = clip.frames[start : start + frames, rows, columns]
-        hr = mod_crop(to_clip(middle), degradation.scale)
-        lr = degradation(hr, np.random.default_rng(number))
-        pieces.append(Held(clip.name, lr, hr))
+        h, w = (side // degradation.scale for side in clip.shape[1:3])
+        size = t, rows, columns = min(frames, len(clip)), min(crop or h, h), min(crop or w, w)
+        middle = Placement((len(clip) - t) // 2, (h - rows) // 2, (w - columns) // 2)
+        rng = np.random.default_rng(number)
+        pieces.append(Held(clip.name, *cut(clip.frames, middle, degradation, rng, size)))
     return pieces
-
-
-def _middle(length: int, wanted: int) -> slice:
-    start = max(0, (length - wanted) // 2)
-    return slice(start, start + wanted)
 
 
 def score(
