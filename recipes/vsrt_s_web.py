@@ -31,7 +31,7 @@ def config() -> TrainConfig:
         teacher_frames=32,
         teacher_hr_share=0.3,
         loss="psnr",
-        steadiness=0.5,
+        steadiness=1.5,
         data=(Source(path="data/clips"),),
         degradation="bi+crf15-35+crf20-30+crf20-30",
         steps=1400,
