@@ -5,7 +5,7 @@ Starts from the weights of `vsrt-s`, and learns what BasicVSR makes of the same 
     vsrkit weights get basicvsr-vimeo90k-bi
     vsrkit train recipes/vsrt_s_web.py --set data=FOLDER
 
-On two cores two processes are faster than one:
+Two processes share two cores:
 
     torchrun --nproc-per-node 2 -m vsrkit train recipes/vsrt_s_web.py --set data=FOLDER \
         --set batch_size=2
