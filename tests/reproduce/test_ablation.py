@@ -17,6 +17,7 @@ from vsrkit.models.vsrt_small import SmallConfig, VSRTSmall
 from vsrkit.reproduce import ablation, variants
 from vsrkit.reproduce.ablation import (
     chosen_variants,
+    clips_in_a_step,
     config_of,
     make_plan,
     read_log,
@@ -83,6 +84,34 @@ def test_trained_variants_start_from_the_shipped_weights(variant, video, tmp_pat
     assert taken.misfits == []
     left_out = {name.split(".")[0] for name in taken.unused}
     assert left_out == {"w/o STCSA": {"attention"}, "w/o flow": {"flow"}}.get(variant.name, set())
+
+
+def test_all_variants_learn_from_equally_many_frames():
+    for chosen in (
+        Settings(data="x", model="vsrt-s", batch_size=3, frames=10),
+        Settings(data="x", batch_size=3),
+    ):
+        frames = {v.name: v.frames * clips_in_a_step(v, chosen) for v in chosen_variants(chosen)}
+        assert frames["full"] == frames["1 frame"] == 3 * (chosen.frames or 5)
+        assert frames["3 frames"] == pytest.approx(frames["full"], abs=1.5)  # whole clips
+
+
+def test_differences_are_between_equal_seeds(video, tmp_path):
+    chosen = settings(video, model="vsrt-s", variants=("1 frame",), seeds=2, steps=1)
+    plan = make_plan(chosen, chosen_variants(chosen), tmp_path, None)
+    scores = {"full": (30.0, 32.0), "1-frame": (29.5, 31.8)}
+    for slug, (first, second) in scores.items():
+        for seed, score in enumerate((first, second)):
+            place = tmp_path / "runs" / slug / str(seed)
+            place.mkdir(parents=True)
+            line = f'{{"step": 1, "loss": 1, "seconds": 1, "psnr_y": {score}}}\n'
+            (place / "log.jsonl").write_text(line)
+    row = ablation_rows(plan, tmp_path)[1]
+    apart = row.difference_low, row.difference, row.difference_high
+    assert apart == pytest.approx((-0.5, -0.35, -0.2))
+    markdown = write_ablation(plan, tmp_path)[0].read_text()
+    assert "| -0.350 (-0.500 to -0.200) |" in markdown
+    assert "1 steps of 1 x 7 frames" in markdown
 
 
 def test_a_whole_ablation_is_trained_and_written(video, tmp_path):
@@ -172,6 +201,10 @@ def test_times_and_names():
         Settings(data="x", held_out=1.0)
     with pytest.raises(VsrkitError, match="crop was 20"):
         Settings(data="x", crop=20)
+    with pytest.raises(VsrkitError, match="windows of five"):
+        Settings(data="x", frames=9)
+    with pytest.raises(VsrkitError, match="3 or more"):
+        Settings(data="x", model="vsrt-s", frames=2)
     assert settings_from(data=None, budget="1m").data.endswith("city.mp4")
 
 

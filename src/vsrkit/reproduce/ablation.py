@@ -24,7 +24,7 @@ from vsrkit.errors import StoppedError, VsrkitError
 from vsrkit.models import load_model, save_model, weights_at_hand
 from vsrkit.models.vsrt import VSRTConfig
 from vsrkit.reproduce.ablation_settings import Settings
-from vsrkit.reproduce.variants import Variant, variants_of
+from vsrkit.reproduce.variants import OURS_FRAMES, Variant, variants_of
 from vsrkit.train.checkpoint import write_json
 from vsrkit.train.config import ConfigError, Source, TrainConfig, from_dict
 from vsrkit.train.loop import train
@@ -86,7 +86,7 @@ def _train(config: TrainConfig, what: str, on_progress: OnProgress | None) -> No
 
 def chosen_variants(settings: Settings) -> list[Variant]:
     """Those that were asked for, the full model always among them."""
-    known = variants_of(settings.model)
+    known = variants_of(settings.model, settings.frames or OURS_FRAMES)
     names = [v.name for v in known]
     if unknown := [name for name in settings.variants if name not in names]:
         raise VsrkitError(f"no variant called {unknown[0]!r}; there are {', '.join(names)}")
@@ -225,10 +225,10 @@ def config_of(
         warm_start=tuple(warm),
         validation=settings.validation,
         validation_share=settings.held_out,
-        validation_frames=7,
+        validation_frames=7 if settings.model == "vsrt" else 17,  # ours carry along whole clips
         validation_crop=64,  # attention over whole frames would take most of the budget
         steps=steps,
-        batch_size=settings.batch_size,
+        batch_size=clips_in_a_step(variant, settings),
         frames=variant.frames,
         crop=settings.crop,
         optimizer="adam" if settings.model == "vsrt" else "muon",
@@ -238,6 +238,7 @@ def config_of(
         minimum_learning_rate=settings.learning_rate / 100,
         warmup_steps=min(20, steps // 4),
         clip_gradients=0.5,
+        ema_decay=0.99,  # the last steps of a short run scatter
         precision=settings.precision,
         device=settings.device,
         workers=settings.workers,
@@ -246,6 +247,12 @@ def config_of(
         validate_every=max(1, steps // validations),
         save_every=max(1, steps // 8),
     )
+
+
+def clips_in_a_step(variant: Variant, settings: Settings) -> int:
+    """More of shorter clips, so that all variants learn from equally many frames."""
+    full = chosen_variants(settings)[0]
+    return max(1, round(settings.batch_size * full.frames / variant.frames))
 
 
 def uses_spynet(variant: Variant) -> bool:

@@ -26,6 +26,8 @@ class AblationRow:
     psnr_y_low: float
     psnr_y_high: float
     difference: float  # to the full model
+    difference_low: float  # of the same seed
+    difference_high: float
     published_psnr: float | None  # REDS4, RGB
     published_difference: float | None
     seconds_per_step: float
@@ -36,10 +38,11 @@ def ablation_rows(plan: Plan, folder: Path) -> list[AblationRow]:
     variants = chosen_variants(plan.settings)
     scores = {v.name: _last_scores(plan, v, folder) for v in variants}
     published = _published()
-    full, printed_full = _mean(scores["full"]), published.get("VSR-Transformer")
+    printed_full = published.get("VSR-Transformer")
     rows = []
     for variant in variants:
         own, printed = scores[variant.name], published.get(variant.published)
+        apart = [a - b for a, b in zip(own, scores["full"], strict=True)]
         rows.append(
             AblationRow(
                 variant=variant.name,
@@ -49,7 +52,9 @@ def ablation_rows(plan: Plan, folder: Path) -> list[AblationRow]:
                 psnr_y=_mean(own),
                 psnr_y_low=min(own),
                 psnr_y_high=max(own),
-                difference=_mean(own) - full,
+                difference=_mean(apart),
+                difference_low=min(apart),
+                difference_high=max(apart),
                 published_psnr=printed,
                 published_difference=(
                     None if printed is None or printed_full is None
@@ -101,27 +106,38 @@ def as_markdown(plan: Plan, rows: Sequence[AblationRow]) -> str:
         "|---|---|---|---|---|---|---|",
     ]
     for row in rows:
-        spread = f" ({row.psnr_y_low:.3f} to {row.psnr_y_high:.3f})" if row.seeds > 1 else ""
+        spread = _spread(row.psnr_y_low, row.psnr_y_high, "") if row.seeds > 1 else ""
+        spread_to_full = (
+            _spread(row.difference_low, row.difference_high, "+")
+            if row.seeds > 1 and row.variant != "full"
+            else ""
+        )
         printed = "-" if row.published_psnr is None else f"{row.published_psnr:.2f}"
         printed_to_full = (
             "-" if row.published_difference is None else f"{row.published_difference:+.2f}"
         )
         lines.append(
             f"| {row.variant} | {row.parameters:,} | {row.psnr_y:.3f}{spread} | "
-            f"{row.difference:+.3f} | {printed} | {printed_to_full} | "
+            f"{row.difference:+.3f}{spread_to_full} | {printed} | {printed_to_full} | "
             f"{row.seconds_per_step:.2f} |"
         )
     return "\n".join([*lines, "", describe(plan)]) + "\n"
 
 
+def _spread(low: float, high: float, sign: str) -> str:
+    """The least and the largest over seeds."""
+    return f" ({low:{sign}.3f} to {high:{sign}.3f})"
+
+
 def describe(plan: Plan) -> str:
     """How these numbers came about, in a sentence or two."""
-    s = plan.settings
+    s, frames = plan.settings, chosen_variants(plan.settings)[0].frames
     return (
-        f"{plan.steps} steps, batch {s.batch_size}, LR crops of {s.crop}x{s.crop} pixels, "
-        f"{s.seeds} {'seed' if s.seeds == 1 else 'seeds'}, {s.precision}; mean PSNR on Y of clips "
-        "that were not learnt from, after the last step. The paper's numbers are of a far larger "
-        "net after about a million steps: compare signs, not sizes."
+        f"{plan.steps} steps of {s.batch_size} x {frames} frames, LR crops of {s.crop}x{s.crop} "
+        f"pixels, {s.seeds} {'seed' if s.seeds == 1 else 'seeds'}, {s.precision}; mean PSNR on Y "
+        "of clips that were not learnt from, after the last step (over seeds; differences are "
+        "between equal seeds). The paper's numbers are of a far larger net after about a million "
+        "steps: compare signs, not sizes."
     )
 
 

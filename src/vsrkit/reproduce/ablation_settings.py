@@ -15,6 +15,7 @@ from vsrkit.train.config import from_dict
 log = logging.getLogger("vsrkit")
 
 PATCH = SMALL_VSRT.patch
+LEAST_FRAMES = 3  # the variant with the most of those that see a few frames only
 SECONDS = {"s": 1, "m": 60, "h": 3600}
 
 
@@ -30,6 +31,7 @@ class Settings:
     steps: int = 0  # of each run; 0: as many as the budget holds
     batch_size: int = 2
     crop: int = 32
+    frames: int = 0  # of a clip that one of ours learns from; 0: the usual; vsrt has its window
     learning_rate: float = 1e-3
     degradation: str = "bi"
     held_out: float = 0.2  # share of the clips, whole series, or of the end of a single clip
@@ -42,6 +44,11 @@ class Settings:
     def __post_init__(self) -> None:
         if not 0 < self.held_out < 1:
             raise VsrkitError(f"held_out is a share between 0 and 1, got {self.held_out}")
+        if self.frames and (self.model == "vsrt" or self.frames < LEAST_FRAMES):
+            raise VsrkitError(
+                f"frames are for models of our own, {LEAST_FRAMES} or more (vsrt learns from "
+                f"windows of five); got {self.frames} for {self.model}"
+            )
         if self.model == "vsrt" and self.crop % PATCH:
             raise VsrkitError(
                 f"vsrt attends to patches of {PATCH}: crop was {self.crop}, no multiple"

@@ -10,6 +10,7 @@ from vsrkit.models.vsrt_small import SMALL as SHIPPED
 from vsrkit.models.vsrt_small import SmallConfig, VSRTSmall
 
 THREE_FRAMES = "VSR-Transformer trained w/ 3 frames"
+OURS_FRAMES = 7
 Family: TypeAlias = Literal["vsrt", "vsrt-s", "vsrt-s-trained"]
 
 
@@ -50,15 +51,15 @@ SMALL_VSRT = VSRTConfig(
 SMALL = SmallConfig(channels=32, attention_channels=16)
 
 
-def variants_of(family: Family) -> list[Variant]:
-    """The full model first."""
+def variants_of(family: Family, frames: int = OURS_FRAMES) -> list[Variant]:
+    """The full model first; frames: of a clip that one of ours learns from."""
     match family:
         case "vsrt":
             return _vsrt()
         case "vsrt-s":
-            return _ours(SMALL)
+            return _ours(SMALL, frames)
         case "vsrt-s-trained":  # the preset itself, from the weights that ship with it
-            return _ours(SHIPPED)
+            return _ours(SHIPPED, frames)
 
 
 def _vsrt() -> list[Variant]:
@@ -74,8 +75,8 @@ def _vsrt() -> list[Variant]:
     ]
 
 
-def _ours(config: SmallConfig) -> list[Variant]:
-    full = Variant(name="full", config=config, frames=7, published="VSR-Transformer")
+def _ours(config: SmallConfig, frames: int) -> list[Variant]:
+    full = Variant(name="full", config=config, frames=frames, published="VSR-Transformer")
     return [
         full,
         _but(full, "w/o STCSA", published="VSR-Transformer w/o STCSA", attention=False),
