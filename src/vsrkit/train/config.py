@@ -91,6 +91,7 @@ class TrainConfig:
     seed: int = 0
 
     log_every: int = 20
+    refit: str = ""  # after the last step the last convolution is fitted to HR; how LR is made then
     validate_every: int = 500
     validation_frames: int = 9  # of each held-out clip, the two at either end not scored
     validation_crop: int = 0  # LR pixels of its middle along each side; 0: whole frames

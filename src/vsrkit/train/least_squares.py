@@ -28,6 +28,12 @@ class Sums:
         """C."""
         return (len(self.own) - 1) // TAPS
 
+    def __add__(self, other: "Sums") -> "Sums":
+        return Sums(self.own + other.own, self.wanted + other.wanted, self.square + other.square)
+
+    def __mul__(self, factor: float) -> "Sums":
+        return Sums(self.own * factor, self.wanted * factor, self.square * factor)
+
 
 @dataclass(frozen=True, slots=True)
 class Fit:
@@ -64,18 +70,18 @@ def _cost_of_each(sums: Sums, alive: list[int]) -> Tensor:
     return (weight * torch.linalg.solve(own, weight)).sum((1, 2))
 
 
-def fit(sums: Sums, channels: list[int]) -> Fit:
+def fit(sums: Sums, channels: list[int], damping: float = DAMPING) -> Fit:
     """The convolution from these channels that leaves the least square error."""
-    _, solution = _solved(sums, channels)
+    _, solution = _solved(sums, channels, damping)
     error = sums.square - float((solution * sums.wanted[_rows(sums, channels)]).sum())
     weight = solution[:-1].unflatten(0, (len(channels), 3, 3)).permute(3, 0, 1, 2)
     return Fit(channels, weight.float(), solution[-1].float(), error)
 
 
-def _solved(sums: Sums, channels: list[int]) -> tuple[Tensor, Tensor]:
+def _solved(sums: Sums, channels: list[int], damping: float = DAMPING) -> tuple[Tensor, Tensor]:
     rows = _rows(sums, channels)
     own = sums.own[rows][:, rows]
-    inverse = torch.linalg.inv(own + DAMPING * sums.own.diagonal().mean() * torch.eye(len(own)))
+    inverse = torch.linalg.inv(own + damping * sums.own.diagonal().mean() * torch.eye(len(own)))
     return inverse, inverse @ sums.wanted[rows]
 
 
@@ -84,9 +90,9 @@ def _rows(sums: Sums, channels: list[int]) -> Tensor:
     return torch.cat([taps.flatten(), torch.tensor([len(sums.own) - 1])])
 
 
-def sums_of(features: Tensor, wanted: Tensor, samples: int) -> Sums:
+def sums_of(features: Tensor, wanted: Tensor, samples: int, seed: int = 0) -> Sums:
     """Over pixels drawn by lot: features (N, C, H, W), wanted (N, outputs, H, W)."""
-    lots = torch.Generator().manual_seed(0)
+    lots = torch.Generator().manual_seed(seed)
     n, _, h, w = wanted.shape
     i, y, x = (torch.randint(side, (samples,), generator=lots) for side in (n, h, w))
     padded = F.pad(features, (1, 1, 1, 1)).permute(0, 2, 3, 1)

@@ -14,6 +14,7 @@ from torch.optim import Optimizer
 
 from vsrkit.allocator import ALL, keep_freed_memory
 from vsrkit.data.clips import OnProgress
+from vsrkit.data.realistic import degrader_named
 from vsrkit.errors import StoppedError
 from vsrkit.models import MODELS, build_model, load_model, save_model
 from vsrkit.models.spec import Spec, Window
@@ -36,15 +37,18 @@ from vsrkit.train.processes import (
     stop_by_signal,
 )
 from vsrkit.train.recompute import recompute_activations
+from vsrkit.train.refit import last_convolution, refit
 from vsrkit.train.report import Report
 from vsrkit.train.schedules import learning_rate
 from vsrkit.train.sources import batches_of, open_data
 from vsrkit.train.start import lay_out_to_train, warm_start
-from vsrkit.train.validate import Held, score
+from vsrkit.train.validate import Held, piece_of, score
 
 log = logging.getLogger("vsrkit")
 
 NARROWED_BY = 16  # clips that show which of a teacher's channels matter
+REFIT_FRAMES = 20  # as many as one upscales at once, and
+REFIT_CROP = 144  # as large a part of them as hardly needs memory
 
 
 def train(
@@ -61,7 +65,10 @@ def train(
         batches = batches_of(run.config, shares, processes)
         with stop_by_signal() as stop:  # until here there is nothing to finish or to save
             try:
-                return run_steps(run, batches, held, stop)
+                progress = run_steps(run, batches, held, stop)
+                if config.refit:
+                    refit_run(run, shares, held)
+                return progress
             except RuntimeError as error:
                 if processes.count == 1:
                     raise
@@ -107,6 +114,9 @@ def start_run(
     torch.manual_seed(config.seed)
     model = starting_model(config, shares).to(device)
     config = fitted(config, model.spec)  # type: ignore[arg-type]
+    if config.refit:  # hours later would be too late to find out
+        degrader_named(config.refit)
+        last_convolution(model)
     precision = resolve_precision(config.precision, model, device)
     lay_out_to_train(model, precision)
     ema = Ema(model, config.ema_decay)
@@ -205,6 +215,20 @@ def validate(run: Run, pieces: Sequence[Held]) -> None:
     if psnr > progress.best:
         progress.best, progress.best_step = psnr, done
         save_model(run.directory / "best.safetensors", run.ema.model, step=done, psnr_y=psnr)
+
+
+def refit_run(run: Run, shares: Sequence[Share], held: Sequence[Held]) -> None:
+    """Fit the average's last convolution anew and write the model beside the others."""
+    if not run.processes.is_first:
+        return
+    model, how = run.ema.model, degrader_named(run.config.refit)
+    clips = [clip for share in shares for clip in share.clips]
+    pieces = (piece_of(clip, n, how, REFIT_FRAMES, REFIT_CROP) for n, clip in enumerate(clips))
+    refit(model, pieces, run.precision, run.device)
+    target = run.directory / "refitted.safetensors"
+    save_model(target, model, step=run.progress.step)
+    found = f", {score(model, held, run.precision, run.device)[0]:.3f} dB" if held else ""
+    log.info("last convolution fitted to %d clips%s: %s", len(clips), found, target)
 
 
 def save_run(run: Run) -> None:

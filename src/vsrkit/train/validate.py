@@ -31,14 +31,16 @@ def held_pieces(
 
     crop: LR pixels along each side of their middle; 0 takes whole frames.
     """
-    pieces = []
-    for number, clip in enumerate(clips):
-        h, w = (side // degradation.scale for side in clip.shape[1:3])
-        size = t, rows, columns = min(frames, len(clip)), min(crop or h, h), min(crop or w, w)
-        middle = Placement((len(clip) - t) // 2, (h - rows) // 2, (w - columns) // 2)
-        rng = np.random.default_rng(number)
-        pieces.append(Held(clip.name, *cut(clip.frames, middle, degradation, rng, size)))
-    return pieces
+    return [piece_of(clip, n, degradation, frames, crop) for n, clip in enumerate(clips)]
+
+
+def piece_of(clip: Clip, number: int, degradation: Degrader, frames: int, crop: int = 0) -> Held:
+    """The middle of one clip; its number decides the lots that are drawn for it."""
+    h, w = (side // degradation.scale for side in clip.shape[1:3])
+    size = t, rows, columns = min(frames, len(clip)), min(crop or h, h), min(crop or w, w)
+    middle = Placement((len(clip) - t) // 2, (h - rows) // 2, (w - columns) // 2)
+    rng = np.random.default_rng(number)
+    return Held(clip.name, *cut(clip.frames, middle, degradation, rng, size))
 
 
 def score(

@@ -1,0 +1,94 @@
+"""The last convolution by least squares: what was spoilt is found again, nothing else moves."""
+
+from copy import deepcopy
+from pathlib import Path
+
+import pytest
+import torch
+
+from vsrkit.errors import VsrkitError
+from vsrkit.models import load_model
+from vsrkit.models.rrn import RRN, RRNConfig
+from vsrkit.models.vsrt_small import SmallConfig, VSRTSmall
+from vsrkit.precision import Precision
+from vsrkit.train import refit as refitting
+from vsrkit.train.loop import train
+from vsrkit.train.refit import last_convolution, refit
+from vsrkit.train.validate import Held
+
+PLAIN = Precision("float32", channels_last=False)
+DIRECT = SmallConfig(channels=8, tower_blocks=1, attention_channels=8)
+TWO_STAGE = SmallConfig(
+    channels=8, tower_blocks=1, attention=False, head_blocks=0, tail="two-stage", tail_widths=(8, 8)
+)
+
+
+def made_by(model):
+    """A piece whose HR is what the model makes."""
+    lr = torch.rand(4, 3, 16, 16)
+    with torch.no_grad():
+        return Held("a", lr, model(lr[None])[0])
+
+
+@pytest.mark.parametrize("config", [DIRECT, TWO_STAGE], ids=["direct", "two-stage"])
+def test_a_spoilt_convolution_is_found_again(config, monkeypatch):
+    monkeypatch.setattr(refitting, "DAMPING", 1e-9)  # nothing is to be kept of what is wrong
+    torch.manual_seed(0)
+    good = VSRTSmall(config).eval()
+    for p in last_convolution(good).parameters():
+        torch.nn.init.normal_(p, std=0.1)
+    spoilt = deepcopy(good)
+    for p in last_convolution(spoilt).parameters():
+        p.data.add_(0.05 * torch.randn_like(p))
+    pieces = [made_by(good) for _ in range(3)]
+    refit(spoilt, pieces, PLAIN, "cpu")
+    new = torch.rand(1, 3, 3, 16, 16)
+    with torch.no_grad():
+        # Sums of float32 products, inverted: about half of the digits are left.
+        torch.testing.assert_close(spoilt(new), good(new), atol=1e-3, rtol=0)
+
+
+def test_only_the_last_convolution_changes_and_hooks_are_gone():
+    torch.manual_seed(0)
+    model = VSRTSmall(DIRECT).eval()
+    before = deepcopy(model.state_dict())
+    refit(model, [Held("a", torch.rand(3, 3, 16, 16), torch.rand(3, 3, 64, 64))], PLAIN, "cpu")
+    changed = {name for name, tensor in model.state_dict().items() if tensor.ne(before[name]).any()}
+    assert changed == {"tail.conv.weight", "tail.conv.bias"}
+    assert not model.tail.conv._forward_hooks
+
+
+def test_each_piece_counts_alike(monkeypatch):
+    monkeypatch.setattr(refitting, "DAMPING", 1e-9)
+    torch.manual_seed(0)
+    fresh = VSRTSmall(DIRECT).eval()  # its tail is zero: all detail is missing
+    grey = [torch.full((3, 3, 16, 16), 0.5)] * 2
+    base = torch.full((3, 3, 64, 64), 0.5)
+    # The same frames, twice with the wish to be brighter, by different amounts. Equal weights would
+    # give the mean, 0.5 + (0.1 + 0.3) / 2; each over its own square error leans to the nearer one.
+    pieces = [Held("a", grey[0], base + 0.1), Held("b", grey[1], base + 0.3)]
+    refit(fresh, pieces, PLAIN, "cpu")
+    with torch.no_grad():
+        middle = fresh(grey[0][None])[0, 1, :, 16:48, 16:48].mean()
+    weights = 1 / 0.1**2, 1 / 0.3**2
+    expected = 0.5 + (0.1 * weights[0] + 0.3 * weights[1]) / sum(weights)
+    assert float(middle) == pytest.approx(expected, abs=2e-3)
+
+
+def test_a_run_ends_with_a_refitted_model(config):
+    c = config(steps=2, refit="bi")
+    train(c)
+    last, refitted = (
+        load_model(Path(c.run_dir) / f"{name}.safetensors").state_dict()
+        for name in ("last", "refitted")
+    )
+    changed = {name for name in last if last[name].ne(refitted[name]).any()}
+    assert changed == {"tail.conv.weight", "tail.conv.bias"}
+
+
+def test_what_cannot_be_refitted_is_told_before_the_first_step(config, tmp_path):
+    with pytest.raises(VsrkitError, match="refit is for our own presets"):
+        last_convolution(RRN(RRNConfig(channels=4, blocks=1)))
+    with pytest.raises(VsrkitError, match="got 99"):
+        train(config(refit="crf99"))
+    assert not (tmp_path / "run" / "log.jsonl").exists()
