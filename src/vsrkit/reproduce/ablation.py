@@ -228,7 +228,7 @@ def config_of(
         validation_frames=7 if settings.model == "vsrt" else 17,  # ours carry along whole clips
         validation_crop=64,  # attention over whole frames would take most of the budget
         steps=steps,
-        batch_size=clips_in_a_step(variant, settings),
+        batch_size=settings.batch_size,
         frames=variant.frames,
         crop=settings.crop,
         optimizer="adam" if settings.model == "vsrt" else "muon",
@@ -247,12 +247,6 @@ def config_of(
         validate_every=max(1, steps // validations),
         save_every=max(1, steps // 8),
     )
-
-
-def clips_in_a_step(variant: Variant, settings: Settings) -> int:
-    """More of shorter clips, so that all variants learn from equally many frames."""
-    full = chosen_variants(settings)[0]
-    return max(1, round(settings.batch_size * full.frames / variant.frames))
 
 
 def uses_spynet(variant: Variant) -> bool:
