@@ -30,9 +30,16 @@ def made_by(model):
         return Held("a", lr, model(lr[None])[0])
 
 
+@pytest.fixture
+def whole_way(monkeypatch):
+    """Nothing is kept of what was there."""
+    monkeypatch.setattr(refitting, "DAMPING", 1e-9)
+    monkeypatch.setattr(refitting, "BRIGHTNESS", 1.0)
+
+
 @pytest.mark.parametrize("config", [DIRECT, TWO_STAGE], ids=["direct", "two-stage"])
-def test_a_spoilt_convolution_is_found_again(config, monkeypatch):
-    monkeypatch.setattr(refitting, "DAMPING", 1e-9)  # nothing is to be kept of what is wrong
+@pytest.mark.usefixtures("whole_way")
+def test_a_spoilt_convolution_is_found_again(config):
     torch.manual_seed(0)
     good = VSRTSmall(config).eval()
     for p in last_convolution(good).parameters():
@@ -58,8 +65,8 @@ def test_only_the_last_convolution_changes_and_hooks_are_gone():
     assert not model.tail.conv._forward_hooks
 
 
-def test_each_piece_counts_alike(monkeypatch):
-    monkeypatch.setattr(refitting, "DAMPING", 1e-9)
+@pytest.mark.usefixtures("whole_way")
+def test_each_piece_counts_alike():
     torch.manual_seed(0)
     fresh = VSRTSmall(DIRECT).eval()  # its tail is zero: all detail is missing
     grey = [torch.full((3, 3, 16, 16), 0.5)] * 2
@@ -73,6 +80,19 @@ def test_each_piece_counts_alike(monkeypatch):
     weights = 1 / 0.1**2, 1 / 0.3**2
     expected = 0.5 + (0.1 * weights[0] + 0.3 * weights[1]) / sum(weights)
     assert float(middle) == pytest.approx(expected, abs=2e-3)
+
+
+def test_colours_go_the_whole_way_and_brightness_a_part_of_it():
+    change = torch.randn(48, 5)
+    moved = refitting.held_back(change).unflatten(0, (3, 16))
+    change = change.unflatten(0, (3, 16))
+    luma, luma_moved = (
+        torch.einsum("c,cpi->pi", refitting.LUMA.float(), x) for x in (change, moved)
+    )
+    torch.testing.assert_close(luma_moved, refitting.BRIGHTNESS * luma)
+    # Differences between colours are what is left of a colour without its brightness.
+    torch.testing.assert_close(moved[0] - moved[1], change[0] - change[1])
+    torch.testing.assert_close(moved[2] - moved[1], change[2] - change[1])
 
 
 def test_a_run_ends_with_a_refitted_model(config):
