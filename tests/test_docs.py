@@ -46,6 +46,11 @@ TRAINED_ABLATION = (
     "vsrkit reproduce ablation -m vsrt-s-trained --steps 60 --data CLIPS --precision bfloat16 "
     f"--batch-size 3 --crop 48 --learning-rate 2e-4 {VALIDATION} {ABLATED}"
 )
+INHERITED_ABLATION = (
+    "vsrkit reproduce ablation -m vsrt-s-trained --warm-start runs/narrowed/last.safetensors "
+    "--steps 200 --seeds 2 --data CLIPS --precision bfloat16 --batch-size 2 --frames 10 --crop 48 "
+    f"--learning-rate 8e-4 {VALIDATION} {ABLATED}"
+)
 TINY_ABLATION = "--steps 1 --seeds 1 --variant '1 frame' --crop 16 --batch-size 1 --workers 0"
 # What is added to a command so that it takes moments; the command is written as in the page.
 SHORTER = {
@@ -93,15 +98,20 @@ SHORTER = {
         "vsrkit reproduce ablation --budget 2h --data my-videos -m vsrt-s --seeds 2 -o ablation-s"
     ): TINY_ABLATION,
     (
-        "vsrkit reproduce ablation -m vsrt-s --steps 671 --data CLIPS --precision bfloat16 "
-        f"--batch-size 4 --crop 32 {ABLATED}"
-    ): f"{TINY_ABLATION} --precision float32 -o ablation-1",
+        "vsrkit train recipes/vsrt_s.py:taught --set data=CLIPS --set run_dir=runs/narrowed "
+        "--set steps=1 --set learning_rate=0 --set minimum_learning_rate=0 --set batch_size=1 "
+        "--set crop=64 --set frames=9 "
+        "--set validation=car05_001,hitachi_isee5_001,nyvtg_006,tpvtg_003,set8_motorbike"
+    ): f"{TINY_RUN} --set teacher= --set validation=one --set validation_overlaps=true",
+    INHERITED_ABLATION: f"{TINY_ABLATION} --frames 3 --precision float32 -m vsrt-s -o ablation-1",
     TRAINED_ABLATION: f"{TINY_ABLATION} --precision float32 -m vsrt-s -o ablation-2",
 }
 # What is run in place of a command: with a model or clips of the same kind, but smaller.
 INSTEAD = {
     "vsrkit inspect frames/ -m vsrt-reds": "vsrkit inspect frames/ -m tiny-vsrt.safetensors",
-    TRAINED_ABLATION: TRAINED_ABLATION.replace(VALIDATION, "--held-out 0.2"),  # clips of our own
+    # Clips of our own
+    TRAINED_ABLATION: TRAINED_ABLATION.replace(VALIDATION, "--held-out 0.2"),
+    INHERITED_ABLATION: INHERITED_ABLATION.replace(VALIDATION, "--held-out 0.2"),
 }
 # Exit codes other than 0, and why.
 ENDS_WITH = {
