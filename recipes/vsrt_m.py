@@ -53,7 +53,7 @@ def polished() -> TrainConfig:
         steadiness=1.6,
         batch_size=4,
         frames=10,
-        steps=800,
+        steps=350,
         learning_rate=2e-4,
         flow_learning_rate_scale=0.05,
         clip_gradients=10.0,
