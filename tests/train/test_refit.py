@@ -5,7 +5,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from tests.train.conftest import moving_picture
 
+from vsrkit.data.clips import Clip
+from vsrkit.data.realistic import Fixed
 from vsrkit.errors import VsrkitError
 from vsrkit.models import load_model
 from vsrkit.models.rrn import RRN, RRNConfig
@@ -13,7 +16,7 @@ from vsrkit.models.vsrt_small import SmallConfig, VSRTSmall
 from vsrkit.precision import Precision
 from vsrkit.train import refit as refitting
 from vsrkit.train.loop import train
-from vsrkit.train.refit import last_convolution, refit
+from vsrkit.train.refit import last_convolution, pieces_of, refit
 from vsrkit.train.validate import Held
 
 PLAIN = Precision("float32", channels_last=False)
@@ -82,12 +85,36 @@ def test_each_piece_counts_alike():
     assert float(middle) == pytest.approx(expected, abs=2e-3)
 
 
+@pytest.mark.usefixtures("whole_way")
+def test_a_clip_without_error_neither_fails_nor_decides():
+    torch.manual_seed(0)
+    fresh = VSRTSmall(DIRECT).eval()  # makes nothing of black, and nothing is wanted
+    black = Held("a", torch.zeros(3, 3, 16, 16), torch.zeros(3, 3, 64, 64))
+    wish = Held("b", torch.full((3, 3, 16, 16), 0.5), torch.full((3, 3, 64, 64), 0.7))
+    refit(fresh, [black, wish], PLAIN, "cpu")
+    with torch.no_grad():
+        made = fresh(wish.lr[None])[0, 1, :, 16:48, 16:48].mean()
+    # Black still weighs 400 times as much (error 0.04 over a floor of 1e-4); with a floor of 1e-6
+    # it would pull by 0.03.
+    assert float(made) == pytest.approx(0.7, abs=0.015)
+
+
+def test_clips_too_small_for_a_preset_are_left_out(tmp_path):
+    clips = []
+    for name, side in (("small", 60), ("large", 96)):
+        pixels = moving_picture(4, side)
+        (tmp_path / name).write_bytes(pixels.tobytes())
+        clips.append(Clip(name, tmp_path / name, pixels.shape))
+    [piece] = pieces_of(clips, Fixed())
+    assert (piece.name, piece.lr.shape) == ("large", (4, 3, 24, 24))
+
+
 def test_colours_go_the_whole_way_and_brightness_a_part_of_it():
     change = torch.randn(48, 5)
     moved = refitting.held_back(change).unflatten(0, (3, 16))
     change = change.unflatten(0, (3, 16))
     luma, luma_moved = (
-        torch.einsum("c,cpi->pi", refitting.LUMA.float(), x) for x in (change, moved)
+        torch.einsum("c,cpi->pi", refitting.Y_SHARES.float(), x) for x in (change, moved)
     )
     torch.testing.assert_close(luma_moved, refitting.BRIGHTNESS * luma)
     # Differences between colours are what is left of a colour without its brightness.

@@ -83,7 +83,7 @@ def ablation(
     steps: Annotated[int, typer.Option(min=0, help="Of each run, instead of a budget.")] = 0,
     batch_size: Annotated[int, typer.Option(min=1, help="Clips in a step.")] = 2,
     crop: Annotated[int, typer.Option(min=16, help="Side of an LR crop.")] = 32,
-    frames: Annotated[int, typer.Option(help="Of a clip that vsrt-s learns from; 0: seven.")] = 0,
+    frames: Annotated[int, typer.Option(min=0, help="Of a clip of vsrt-s; 0: seven.")] = 0,
     learning_rate: Annotated[float, typer.Option(help="The highest.")] = 1e-3,
     degradation: Annotated[str, typer.Option(help="How LR frames are made.")] = "bi",
     held_out: Annotated[float, typer.Option(help="Share of the clips to score on.")] = 0.2,

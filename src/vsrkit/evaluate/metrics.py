@@ -14,6 +14,7 @@ Channel: TypeAlias = Literal["rgb", "y"]
 
 # MATLAB's rgb2ycbcr: BT.601 in 16..235, from RGB in 0..255; not rounded.
 Y_OF_RGB = torch.tensor([65.481, 128.553, 24.966], dtype=torch.float64) / 255
+Y_SHARES = Y_OF_RGB / Y_OF_RGB.sum()
 
 SSIM_SIZE, SSIM_SIGMA = 11, 1.5
 C1, C2 = (0.01 * 255) ** 2, (0.03 * 255) ** 2

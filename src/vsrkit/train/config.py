@@ -83,6 +83,7 @@ class TrainConfig:
     restart_weights: tuple[float, ...] = ()  # of the learning rate in each
     clip_gradients: float = 0.0  # largest norm; 0: no clipping
     ema_decay: float = 0.0  # 0: no average
+    refit: str = ""  # after the last step the last convolution is fitted to HR; how LR is made then
 
     precision: PrecisionName = "auto"
     activation_checkpointing: bool = False  # a third of the memory for a third more time
@@ -91,7 +92,6 @@ class TrainConfig:
     seed: int = 0
 
     log_every: int = 20
-    refit: str = ""  # after the last step the last convolution is fitted to HR; how LR is made then
     validate_every: int = 500
     validation_frames: int = 9  # of each held-out clip, the two at either end not scored
     validation_crop: int = 0  # LR pixels of its middle along each side; 0: whole frames

@@ -37,18 +37,16 @@ from vsrkit.train.processes import (
     stop_by_signal,
 )
 from vsrkit.train.recompute import recompute_activations
-from vsrkit.train.refit import last_convolution, refit
+from vsrkit.train.refit import last_convolution, pieces_of, refit
 from vsrkit.train.report import Report
 from vsrkit.train.schedules import learning_rate
 from vsrkit.train.sources import batches_of, open_data
 from vsrkit.train.start import lay_out_to_train, warm_start
-from vsrkit.train.validate import Held, piece_of, score
+from vsrkit.train.validate import Held, score
 
 log = logging.getLogger("vsrkit")
 
 NARROWED_BY = 16  # clips that show which of a teacher's channels matter
-REFIT_FRAMES = 20  # as many as one upscales at once, and
-REFIT_CROP = 144  # as large a part of them as hardly needs memory
 
 
 def train(
@@ -66,9 +64,6 @@ def train(
         with stop_by_signal() as stop:  # until here there is nothing to finish or to save
             try:
                 progress = run_steps(run, batches, held, stop)
-                if config.refit:
-                    refit_run(run, shares, held)
-                return progress
             except RuntimeError as error:
                 if processes.count == 1:
                     raise
@@ -79,6 +74,9 @@ def train(
                 ) from error
             finally:
                 run.report.close()
+        if config.refit:
+            refit_run(run, shares, held)
+        return progress
 
 
 @dataclass(slots=True)
@@ -223,8 +221,7 @@ def refit_run(run: Run, shares: Sequence[Share], held: Sequence[Held]) -> None:
         return
     model, how = run.ema.model, degrader_named(run.config.refit)
     clips = [clip for share in shares for clip in share.clips]
-    pieces = (piece_of(clip, n, how, REFIT_FRAMES, REFIT_CROP) for n, clip in enumerate(clips))
-    refit(model, pieces, run.precision, run.device)
+    refit(model, pieces_of(clips, how), run.precision, run.device)
     target = run.directory / "refitted.safetensors"
     save_model(target, model, step=run.progress.step)
     found = f", {score(model, held, run.precision, run.device)[0]:.3f} dB" if held else ""

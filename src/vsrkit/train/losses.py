@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vsrkit.errors import VsrkitError
-from vsrkit.evaluate.metrics import Y_OF_RGB
+from vsrkit.evaluate.metrics import Y_SHARES
 from vsrkit.models.flow import warp
 from vsrkit.models.vsrt_small import VSRTSmall
 
@@ -80,7 +80,7 @@ def square_error(sr: Tensor, goal: Tensor) -> Tensor:
 
 def weighted(rgb: Tensor) -> Tensor:
     """RGB (B, T, 3, H, W) with brightness as a fourth, whose square weighs most: eyes see it so."""
-    shares = (Y_OF_RGB / Y_OF_RGB.sum()).to(rgb).view(3, 1, 1)
+    shares = Y_SHARES.to(rgb).view(3, 1, 1)
     luma = (rgb * shares).sum(2, keepdim=True)
     return torch.cat([rgb * ((1 - LUMA) / 3) ** 0.5, luma * LUMA**0.5], 2)
 
