@@ -19,9 +19,9 @@ from pathlib import Path
 import torch
 
 from vsrkit import __version__, load_model, upscale_frames, upscale_video
-from vsrkit.precision import resolve_precision
-from vsrkit.resample import fitted
-from vsrkit.upscale import make_engine
+from vsrkit.hardware.precision import resolve_precision
+from vsrkit.inference.engine import make_engine
+from vsrkit.models.layers.resample import fitted
 from vsrkit.video.read import open_source
 from vsrkit.video.write import write_video
 

@@ -19,10 +19,10 @@ from torch import nn
 from pipeline import HEIGHT, WIDTH, write_source
 from speed import best_seconds, usual_convolution
 from vsrkit import __version__, load_model, upscale_video
-from vsrkit.allocator import keep_freed_memory
-from vsrkit.models import build_model
-from vsrkit.models.arithmetic import gflop_per_megapixel
-from vsrkit.precision import resolve_precision
+from vsrkit.hardware.allocator import keep_freed_memory
+from vsrkit.hardware.precision import resolve_precision
+from vsrkit.models.zoo import build_model
+from vsrkit.models.zoo.counting import gflop_per_megapixel
 
 RESULT = Path(__file__).parent / "results" / "presets.json"
 TEACHER = "basicvsr-vimeo90k-bi"

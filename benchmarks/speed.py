@@ -29,13 +29,8 @@ import torch
 from torch import Tensor, nn
 
 from vsrkit import __version__
-from vsrkit.allocator import keep_freed_memory
-from vsrkit.models import build_model, list_models
-from vsrkit.models.arithmetic import CountOnly
-from vsrkit.models.deform import deform_conv
-from vsrkit.models.spec import Carried, Segments, Window
-from vsrkit.models.vsrt import REDS, VSRT
-from vsrkit.precision import (
+from vsrkit.hardware.allocator import keep_freed_memory
+from vsrkit.hardware.precision import (
     CANDIDATES,
     Convolution,
     Precision,
@@ -45,8 +40,13 @@ from vsrkit.precision import (
     resolve_precision,
     running_in,
 )
-from vsrkit.upscale import Engine, make_engine
-from vsrkit.windows import Piece
+from vsrkit.inference.engine import Engine, make_engine
+from vsrkit.inference.windows import Piece
+from vsrkit.models.layers.deform import deform_conv
+from vsrkit.models.spec import Carried, Segments, Window
+from vsrkit.models.vsrt import REDS, VSRT
+from vsrkit.models.zoo import build_model, list_models
+from vsrkit.models.zoo.counting import CountOnly
 
 RESULTS = Path(__file__).parent / "results"
 CENTRE = slice(2, 3)
@@ -207,8 +207,8 @@ MEMORY = """
 import re, sys, torch
 from itertools import islice
 from pathlib import Path
-from vsrkit.models import build_model
-from vsrkit.upscale import make_engine, upscale_frames
+from vsrkit.models.zoo import build_model
+from vsrkit.inference.engine import make_engine, upscale_frames
 
 def highest():  # MB, since it was last reset
     status = Path("/proc/self/status").read_text()

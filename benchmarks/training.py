@@ -24,20 +24,20 @@ from safetensors.torch import load_file, save_file
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 
-from vsrkit.allocator import ALL, keep_freed_memory
-from vsrkit.models import build_model
-from vsrkit.precision import (
+from vsrkit.hardware.allocator import ALL, keep_freed_memory
+from vsrkit.hardware.precision import (
     Precision,
     commonest_convolution,
     lay_out,
     measured_speeds,
     resolve_precision,
 )
+from vsrkit.models.zoo import build_model
 from vsrkit.train.config import Source, TrainConfig
 from vsrkit.train.loop import train
 from vsrkit.train.losses import charbonnier
 from vsrkit.train.recompute import recompute_activations
-from vsrkit.train.start import lay_out_to_train
+from vsrkit.train.warm_start import lay_out_to_train
 from vsrkit.video.images import write_image
 
 CASES = ("plain", "auto", "float32", "recomputed")

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from vsrkit.models import save_model
 from vsrkit.models.vsrt_small import SmallConfig, VSRTSmall
+from vsrkit.models.zoo import save_model
 from vsrkit.train.config import Source, TrainConfig
 from vsrkit.video.images import write_image
 

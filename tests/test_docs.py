@@ -14,16 +14,16 @@ from pathlib import Path
 import pytest
 import torch
 from tests.clips import write_clip
+from tests.paths import ROOT
 from tests.train.conftest import moving_picture, write_video
 
 from vsrkit import cli
-from vsrkit.models import ARCHITECTURES, MODELS, build_model, save_model
-from vsrkit.models.table import Architecture, Entry
 from vsrkit.models.vsrt import VSRT, VSRTConfig
 from vsrkit.models.vsrt_small import SmallConfig, VSRTSmall
+from vsrkit.models.zoo import ARCHITECTURES, MODELS, build_model, save_model
+from vsrkit.models.zoo.table import Architecture, Entry
 from vsrkit.video.images import write_image
 
-ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 TINY_RUN = (

@@ -1,76 +1,123 @@
-"""The shape of the code: which part may import which."""
+"""The order of the layers, and what every module must keep to."""
 
 import ast
+from itertools import groupby
 from pathlib import Path
 
 import vsrkit
 
 SOURCE = Path(vsrkit.__file__).parent
 
-# A part may import the parts to the right of it (and what is in none of them, such as errors).
-MAY_IMPORT = {
-    "cli": {
-        *("demo", "inspect", "theory", "reproduce", "train", "evaluate", "data"),
-        *("doctor", "plan", "job", "upscale", "windows", "tiles", "models", "video"),
-    },
-    "doctor": {"selftest", "models"},
-    "selftest": {"job", "shots", "evaluate", "data", "video"},
-    "plan": {"faults", "sampling", "job", "upscale", "windows", "tiles", "models", "video"},
-    # job/batch.py offers previews and reports, which stand on the rest of job.
-    "job": {"preview", "report", "shots", "upscale", "windows", "tiles", "models", "video"},
-    "preview": {"job", "upscale", "windows", "models", "video"},
-    "report": {"shots", "evaluate", "video"},
-    "faults": {"sampling", "video"},
-    "sampling": {"video"},
-    "shots": set(),
-    "demo": {"evaluate", "data", "upscale", "windows", "tiles", "models", "video"},
-    "inspect": {"evaluate", "data", "shots", "upscale", "windows", "tiles", "models", "video"},
-    "reproduce": {"train", "evaluate", "data", "upscale", "models", "plot"},
-    "theory": {"plot"},
-    "plot": set(),
-    "train": {"evaluate", "data", "upscale", "windows", "tiles", "models", "video"},
-    "evaluate": {"data", "upscale", "windows", "tiles", "models", "video"},
-    "data": {"shots", "video"},
-    "upscale": {"windows", "tiles", "models"},
-    "windows": {"models"},
-    "tiles": {"models"},
-    "models": set(),
-    "video": set(),
+# From top to bottom. A module belongs to the layer with the longest matching name and may import
+# its own layer and the layers above it. Layers of one inner tuple stand side by side: none of them
+# may import another.
+LAYERS: tuple[str | tuple[str, ...], ...] = (
+    "errors",
+    "hardware",
+    "video",
+    "models.spec",
+    "models.weights",
+    "models.layers",
+    "models",
+    "models.zoo",
+    "inference",
+    "data",
+    "evaluate",
+    "upscale",
+    "train",
+    "research.plots",
+    ("research.inspect", "research.theory", "research.reproduce"),
+    "support",
+    "cli",
+)
+# The package itself: its version and its public names, imported on first use.
+TOP = ("vsrkit", "vsrkit.__main__")
+
+RANK = {
+    name: rank
+    for rank, names in enumerate(LAYERS)
+    for name in ((names,) if isinstance(names, str) else names)
 }
 
 
-def imports(path):
-    """The parts of the package that a file imports, at its top or inside its functions."""
+def module_name(path):
+    parts = ("vsrkit", *path.relative_to(SOURCE).with_suffix("").parts)
+    return ".".join(parts).removesuffix(".__init__")
+
+
+MODULES = {module_name(path): path for path in SOURCE.rglob("*.py")}
+
+
+def layer_of(module):
+    """The layer of a module, None for one that belongs to none."""
+    name = module.removeprefix("vsrkit.")
+    found = [layer for layer in RANK if name == layer or name.startswith(f"{layer}.")]
+    return max(found, key=len, default=None)
+
+
+def imported_modules(path):
+    """The modules of the package that a file imports, at its top or inside its functions."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        names = []
-        if isinstance(node, ast.ImportFrom) and node.module:
-            names = [node.module]
-            if node.module == "vsrkit":
-                names = [f"vsrkit.{alias.name}" for alias in node.names]
-        elif isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        for name in names:
-            if name.startswith("vsrkit."):
-                yield name.split(".")[1]
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name.startswith("vsrkit."))
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "vsrkit":
+            for alias in node.names:
+                whole = f"{node.module}.{alias.name}"
+                yield whole if whole in MODULES else node.module
 
 
-def test_imports_follow_the_data_flow():
-    wrong = []
-    for path in SOURCE.rglob("*.py"):
-        part = path.relative_to(SOURCE).parts[0].removesuffix(".py")
-        for imported in imports(path):
-            known = imported in MAY_IMPORT and part in MAY_IMPORT
-            if known and imported != part and imported not in MAY_IMPORT[part]:
-                wrong.append(f"{path.relative_to(SOURCE)} imports {imported}")
-    assert wrong == []
+def wrong_imports(modules):
+    """Lines about imports that go down or sideways, and about modules without a layer."""
+    for module, imported in modules:
+        here, there = layer_of(module), layer_of(imported)
+        if here is None:
+            yield f"{module} belongs to no layer"
+        elif imported not in TOP and there is None:
+            yield f"{module} imports {imported}, which belongs to no layer"
+        elif there is not None and here != there and RANK[there] >= RANK[here]:
+            yield f"{module} ({here}) imports {imported} ({there})"
 
 
-def test_windows_and_tiles_know_no_model():
-    for name in ("windows", "tiles"):
-        text = (SOURCE / f"{name}.py").read_text(encoding="utf-8")
-        assert "vsrkit.models" not in text.replace("vsrkit.models.spec", "")
+def test_every_module_belongs_to_a_layer():
+    packages = {"vsrkit.research"}  # holds layers, is none
+    assert [m for m in MODULES if layer_of(m) is None and m not in {*TOP, *packages}] == []
+
+
+def test_every_layer_has_a_module():
+    assert set(RANK) == {layer_of(module) for module in MODULES} - {None}
+
+
+def test_imports_go_up():
+    pairs = [
+        (module, imported)
+        for module, path in MODULES.items()
+        if module not in TOP
+        for imported in imported_modules(path)
+    ]
+    assert list(wrong_imports(pairs)) == []
+
+
+def test_an_import_down_or_sideways_is_found():
+    assert list(wrong_imports([("vsrkit.video.read", "vsrkit.models.zoo.table")]))
+    assert list(wrong_imports([("vsrkit.models.spec", "vsrkit.models.vsrt")]))
+    assert list(wrong_imports([("vsrkit.research.theory.learn", "vsrkit.research.inspect.draw")]))
+    assert list(wrong_imports([("vsrkit.utils", "vsrkit.errors")]))
+    assert not list(wrong_imports([("vsrkit.cli.upscale", "vsrkit.upscale.job")]))
+
+
+def test_the_top_level_holds_layers_only():
+    files = {path.name for path in SOURCE.iterdir() if path.suffix == ".py"}
+    assert files == {"__init__.py", "__main__.py", "errors.py"}
 
 
 def test_files_stay_readable():
-    long = {p.name: n for p in SOURCE.rglob("*.py") if (n := len(p.read_text().splitlines())) > 400}
+    long = {m: n for m, p in MODULES.items() if (n := len(p.read_text().splitlines())) > 400}
     assert long == {}
+
+
+def test_tests_are_found_by_the_name_of_their_module():
+    tests = Path(__file__).parent
+    folders = {
+        path.relative_to(tests).parent for path in tests.rglob("test_*.py") if path.parent != tests
+    }
+    assert [f for f, _ in groupby(sorted(folders)) if not (SOURCE / f).is_dir()] == []

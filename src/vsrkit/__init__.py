@@ -7,18 +7,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from vsrkit.job.run import upscale_video
-    from vsrkit.models import list_models, load_model
-    from vsrkit.upscale import upscale_frames
+    from vsrkit.inference.engine import upscale_frames
+    from vsrkit.models.zoo import list_models, load_model
+    from vsrkit.upscale.job import upscale_video
 
 __version__ = "0.1.0"
 __all__ = ["__version__", "list_models", "load_model", "upscale_frames", "upscale_video"]
 
 _HOMES = {
-    "list_models": "vsrkit.models",
-    "load_model": "vsrkit.models",
-    "upscale_frames": "vsrkit.upscale",
-    "upscale_video": "vsrkit.job.run",
+    "list_models": "vsrkit.models.zoo",
+    "load_model": "vsrkit.models.zoo",
+    "upscale_frames": "vsrkit.inference.engine",
+    "upscale_video": "vsrkit.upscale.job",
 }
 
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from vsrkit.data.degrade import BD, BI, CRF, degradation_named, degrade, degrade_frames
 from vsrkit.errors import DataError
-from vsrkit.resample import imresize
+from vsrkit.models.layers.resample import imresize
 
 
 def smooth_clip(frames: int, height: int, width: int, softness: int = 1) -> Tensor:

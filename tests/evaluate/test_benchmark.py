@@ -15,9 +15,9 @@ from vsrkit.evaluate.metrics import measured, psnr, ssim
 from vsrkit.evaluate.protocol import PROTOCOLS, Protocol, protocol_named
 from vsrkit.evaluate.published import load_published, published_for
 from vsrkit.evaluate.scores import METRICS, consistency
-from vsrkit.models import load_model
+from vsrkit.models.layers.resample import imresize
 from vsrkit.models.spec import Carried, Segments, Spec, Window
-from vsrkit.resample import imresize
+from vsrkit.models.zoo import load_model
 from vsrkit.video.images import read_image, write_image
 
 RGB = PROTOCOLS["rgb"]

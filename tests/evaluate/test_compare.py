@@ -16,7 +16,7 @@ from vsrkit.evaluate.grid import draw_grid
 from vsrkit.evaluate.lettering import lettered, write_text
 from vsrkit.evaluate.metrics import measured, psnr
 from vsrkit.evaluate.slider import slider_page
-from vsrkit.resample import imresize
+from vsrkit.models.layers.resample import imresize
 from vsrkit.video.images import read_image
 
 

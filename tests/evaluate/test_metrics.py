@@ -1,17 +1,17 @@
 import json
 from math import inf
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from pytorch_msssim import ms_ssim as reference_ms_ssim
 from skimage.metrics import peak_signal_noise_ratio, structural_similarity
+from tests.paths import GOLDEN
 from torch import Tensor
 
 from vsrkit.evaluate.metrics import luma, measured, ms_ssim, psnr, ssim
 
-FOLDER = Path(__file__).parent.parent / "golden"
+FOLDER = GOLDEN
 PAIRS = np.load(FOLDER / "metrics.npz")
 NUMBERS = json.loads((FOLDER / "metrics.json").read_text())
 

@@ -4,8 +4,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.paths import ROOT
 
-SCRIPT = Path(__file__).parent.parent.parent / "benchmarks" / "quality.py"
+SCRIPT = ROOT / "benchmarks" / "quality.py"
 BEGIN, END = "<!-- quality table: begin -->", "<!-- quality table: end -->"
 
 

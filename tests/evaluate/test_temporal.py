@@ -10,7 +10,7 @@ from vsrkit.evaluate import vmaf as vmaf_module
 from vsrkit.evaluate.motion import estimate_flow
 from vsrkit.evaluate.temporal import Temporal, warping_error
 from vsrkit.evaluate.vmaf import vmaf
-from vsrkit.resample import imresize
+from vsrkit.models.layers.resample import imresize
 
 ALL = frozenset({"warping_error", "warped_flicker", "tof", "flicker"})
 

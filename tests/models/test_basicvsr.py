@@ -7,10 +7,10 @@ import torch
 from safetensors.torch import save_file
 from tests.golden.zoo.recipe import about, check_gradients, facts, filled, golden, sampled
 
-from vsrkit.cache import cache_directory
-from vsrkit.models import load_model, weights_at_hand
+from vsrkit.hardware.cache import cache_directory
+from vsrkit.inference.windows import segments
 from vsrkit.models.basicvsr import BasicVSR, BasicVSRConfig, detect, public_name, translate
-from vsrkit.windows import segments
+from vsrkit.models.zoo import load_model, weights_at_hand
 
 USERS_CACHE = cache_directory()  # before a fixture replaces it
 SMALL = BasicVSRConfig(channels=16, blocks=2)

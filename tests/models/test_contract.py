@@ -9,7 +9,8 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
-from vsrkit.models import ARCHITECTURES, load_model, save_model
+from vsrkit.hardware.precision import Precision
+from vsrkit.inference.engine import Engine, upscale_frames
 from vsrkit.models.basicvsr import BasicVSRConfig
 from vsrkit.models.bicubic import BicubicConfig
 from vsrkit.models.duf import DUFConfig
@@ -28,8 +29,7 @@ from vsrkit.models.vespcn import VESPCNConfig
 from vsrkit.models.vsrt import VSRTConfig
 from vsrkit.models.vsrt_small import SmallConfig
 from vsrkit.models.weights import fill
-from vsrkit.precision import Precision
-from vsrkit.upscale import Engine, upscale_frames
+from vsrkit.models.zoo import ARCHITECTURES, load_model, save_model
 
 SMALL = {
     "bicubic": BicubicConfig(),

@@ -7,7 +7,6 @@ import torch
 from tests.golden.zoo.recipe import about, check_gradients, facts, filled, golden, sampled
 
 from vsrkit.errors import VsrkitError, WeightsError
-from vsrkit.models import load_model
 from vsrkit.models.edvr import (
     EDVR,
     LARGE,
@@ -18,6 +17,7 @@ from vsrkit.models.edvr import (
     public_name,
     translate,
 )
+from vsrkit.models.zoo import load_model
 
 SMALL = EDVRConfig(channels=16, groups=4, extract_blocks=2, reconstruct_blocks=2)
 CASES = {

@@ -8,14 +8,14 @@ from typer.testing import CliRunner
 
 from vsrkit.cli import app
 from vsrkit.errors import VsrkitError
+from vsrkit.hardware.precision import Precision
+from vsrkit.inference.engine import Engine, upscale_frames
 from vsrkit.models.basicvsr import BasicVSR, BasicVSRConfig
 from vsrkit.models.bicubic import Bicubic, BicubicConfig
 from vsrkit.models.edvr import EDVR, EDVRConfig
 from vsrkit.models.ensemble import Ensemble, views
 from vsrkit.models.rrn import RRN, RRNConfig
 from vsrkit.models.spec import Carried, Segments, Spec, Window
-from vsrkit.precision import Precision
-from vsrkit.upscale import Engine, upscale_frames
 
 BOTH_WAYS = Spec(scale=4, context=Segments(4, 2))
 

@@ -3,8 +3,8 @@
 import torch
 from tests.golden.zoo.recipe import about, check_gradients, facts, filled, golden, sampled
 
-from vsrkit.models import load_model
 from vsrkit.models.rcan import RCAN, RCANConfig, detect, translate
+from vsrkit.models.zoo import load_model
 
 SMALL = RCANConfig(channels=32, groups=2, blocks=3, squeeze=8)
 

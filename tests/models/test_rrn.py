@@ -4,10 +4,10 @@ import pytest
 import torch
 from tests.golden.zoo.recipe import about, facts, filled, golden, sampled
 
-from vsrkit.models import load_model
+from vsrkit.hardware.precision import Precision
+from vsrkit.inference.engine import Engine, upscale_frames
 from vsrkit.models.rrn import L5, L10, RRN, RRNConfig, detect, public_name
-from vsrkit.precision import Precision
-from vsrkit.upscale import Engine, upscale_frames
+from vsrkit.models.zoo import load_model
 
 SMALL = RRNConfig(channels=16, blocks=2)
 FLOAT32 = Precision("float32", channels_last=False)

@@ -5,9 +5,9 @@ import torch
 from safetensors.torch import save_file
 from tests.golden.zoo.recipe import about, check_gradients, facts, filled, golden, sampled
 
-from vsrkit.models import load_model
+from vsrkit.models.layers.resample import imresize
 from vsrkit.models.toflow import TOFlow, TOFlowConfig, detect, public_name, translate
-from vsrkit.resample import imresize
+from vsrkit.models.zoo import load_model
 
 IN_ORDER = TOFlowConfig(centre_first=False)
 

@@ -2,21 +2,21 @@
 
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file
 from tests.golden.recipe import noise, tensor_for, video
+from tests.paths import GOLDEN
 
 from vsrkit.errors import VsrkitError
-from vsrkit.models import build_model
-from vsrkit.models.plain_block import attention_weights
-from vsrkit.models.position import position_release, position_xyt
+from vsrkit.models.layers.plain_block import attention_weights
+from vsrkit.models.layers.position import position_release, position_xyt
 from vsrkit.models.vsrt import PAPER, REDS, VSRT, FrameNorm, VSRTConfig
-from vsrkit.models.vsrt_files import detect, public_name
+from vsrkit.models.zoo import build_model
+from vsrkit.models.zoo.vsrt_files import detect, public_name
 
-FOLDER = Path(__file__).parents[1] / "golden"
+FOLDER = GOLDEN
 GOLDEN = load_file(FOLDER / "vsrt.safetensors")
 SMALL = VSRTConfig(
     frames=5, depth=2, channels=16, extract_blocks=2, tower_blocks=2, reconstruct_blocks=2

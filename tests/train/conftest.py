@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from vsrkit.models import save_model
 from vsrkit.models.vsrt_small import SmallConfig, VSRTSmall
+from vsrkit.models.zoo import save_model
 from vsrkit.train.config import Source, TrainConfig
 
 

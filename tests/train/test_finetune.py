@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from vsrkit.cli import app
 from vsrkit.errors import DataError, StoppedError, WeightsError
-from vsrkit.models import load_model
+from vsrkit.models.zoo import load_model
 from vsrkit.train import finetune as module
 from vsrkit.train.finetune import Finetuned, finetune
 

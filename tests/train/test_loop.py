@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file
 
 from vsrkit.errors import DataError, StoppedError, VsrkitError
-from vsrkit.models import load_model
+from vsrkit.models.zoo import load_model
 from vsrkit.train import checkpoint, loop, losses
 from vsrkit.train.checkpoint import CheckpointError
 from vsrkit.train.config import ConfigError, Source

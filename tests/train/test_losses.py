@@ -1,8 +1,7 @@
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
+from tests import paths
 
 from vsrkit.errors import VsrkitError
 from vsrkit.models.edvr import EDVR, EDVRConfig
@@ -10,7 +9,7 @@ from vsrkit.models.rrn import RRN, RRNConfig
 from vsrkit.models.vsrt_small import SmallConfig, VSRTSmall
 from vsrkit.train.losses import FLOOR, PsnrLoss, charbonnier, square_error, unrest, weighted
 
-GOLDEN = np.load(Path(__file__).parent.parent / "golden" / "charbonnier.npz")
+GOLDEN = np.load(paths.GOLDEN / "charbonnier.npz")
 
 
 @pytest.mark.parametrize("reduction", ["sum", "mean"])

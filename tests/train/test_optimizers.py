@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from vsrkit.models.flow import LightFlow
+from vsrkit.models.layers.flow import LightFlow
 from vsrkit.train.optimizers import Muon, inner_matrices, make_optimizers, orthogonal
 
 

@@ -14,13 +14,13 @@ from vsrkit.data.clips import Clip
 from vsrkit.data.degrade import CRF
 from vsrkit.data.realistic import Fixed
 from vsrkit.errors import VsrkitError, WeightsError
+from vsrkit.hardware.precision import Precision
 from vsrkit.models.bicubic import Bicubic, BicubicConfig
-from vsrkit.precision import Precision
 from vsrkit.train.clock import Clock
 from vsrkit.train.ema import Ema
 from vsrkit.train.report import Report
-from vsrkit.train.start import take, warm_start
 from vsrkit.train.validate import held_pieces, psnr_y, score
+from vsrkit.train.warm_start import take, warm_start
 
 
 def test_the_average_follows_at_its_pace():

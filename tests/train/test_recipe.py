@@ -1,18 +1,17 @@
 """Recipes say everything, and a typo is an error."""
 
 import runpy
-from pathlib import Path
 
 import pytest
+from tests.paths import ROOT
 from typer.testing import CliRunner
 
 from vsrkit.cli import app
 from vsrkit.train.config import ConfigError, Source, TrainConfig, to_dict, with_overrides
-from vsrkit.train.flow import FlowConfig
+from vsrkit.train.flow.train_flow import FlowConfig
 from vsrkit.train.loop import train
 from vsrkit.train.recipe import load_recipe
 
-ROOT = Path(__file__).parent.parent.parent
 GOLDEN = ROOT / "tests" / "golden" / "tiny_cpu.txt"
 
 

@@ -1,14 +1,14 @@
 """The learning rate is the release's, to every digit."""
 
 import json
-from pathlib import Path
 
 import pytest
+from tests import paths
 
 from vsrkit.train.config import TrainConfig
 from vsrkit.train.schedules import learning_rate
 
-GOLDEN = json.loads((Path(__file__).parent.parent / "golden" / "lr_schedule.json").read_text())
+GOLDEN = json.loads((paths.GOLDEN / "lr_schedule.json").read_text())
 RUNS = {
     "REDS": {"periods": (300_000,) * 4, "restart_weights": (1.0, 0.5, 0.5, 0.5)},
     "Vimeo": {"periods": (200_000,) * 6, "restart_weights": (1.0, *(0.5,) * 5)},

@@ -7,7 +7,7 @@ import pytest
 import torch
 from tests.models.test_contract import SMALL
 
-from vsrkit.models import ARCHITECTURES, save_model
+from vsrkit.models.zoo import ARCHITECTURES, save_model
 from vsrkit.train.loop import train
 
 

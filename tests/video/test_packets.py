@@ -6,7 +6,7 @@ import pytest
 
 from vsrkit.errors import VideoError
 from vsrkit.video.encode import EncodedPacket
-from vsrkit.video.packets import read_packets, write_packets
+from vsrkit.video.files import read_packets, write_packets
 
 PACKETS = [EncodedPacket(0, True, b"first"), EncodedPacket(2, False, b"\0" * 3_000_000)]
 

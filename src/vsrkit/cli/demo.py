@@ -15,8 +15,8 @@ def demo(
     ),
 ) -> None:
     """Upscale the bundled clip: a video, a side-by-side picture, and the numbers."""
-    from vsrkit.demo import describe, run_demo
-    from vsrkit.evaluate.console import progress_bar
+    from vsrkit.cli.console import progress_bar
+    from vsrkit.support.demo import describe, run_demo
 
     with progress_bar() as on_progress:
         result = run_demo(output, on_progress=on_progress)

@@ -17,7 +17,7 @@ def doctor(
     """Say what this machine can do and test vsrkit on it: the text for a bug report."""
     import json
 
-    from vsrkit import doctor
+    from vsrkit.support import doctor
 
     checkup = doctor.examine(self_test=self_test)
     typer.echo(

@@ -48,9 +48,9 @@ def evaluate(
     device: Annotated[str, typer.Option(help="cpu, cuda, mps.")] = "cpu",
 ) -> None:
     """Measure models on a test set, beside the published numbers."""
-    from vsrkit.evaluate.console import output_console, progress_bar
+    from vsrkit.cli.console import output_console, progress_bar
+    from vsrkit.evaluate.command import evaluate_models
     from vsrkit.evaluate.report import print_results, write_json
-    from vsrkit.evaluate.run import evaluate_models
 
     with progress_bar() as on_progress:
         results = evaluate_models(
@@ -100,8 +100,8 @@ def compare(
     device: Annotated[str, typer.Option(help="cpu, cuda, mps.")] = "cpu",
 ) -> None:
     """Show crops of frames by several models side by side, ground truth last."""
+    from vsrkit.cli.console import progress_bar
     from vsrkit.evaluate.compare import compare_models
-    from vsrkit.evaluate.console import progress_bar
     from vsrkit.evaluate.slider import write_comparison
 
     with progress_bar() as on_progress:
@@ -129,8 +129,8 @@ def check_data(
     ] = False,
 ) -> None:
     """Say which set a folder holds, which clips and frames, and what is wrong with it."""
+    from vsrkit.cli.console import output_console, print_check, progress_bar
     from vsrkit.data.check import check_set
-    from vsrkit.evaluate.console import output_console, print_check, progress_bar
 
     with progress_bar() as on_progress:
         check = check_set(folder, quick=quick, on_progress=on_progress)

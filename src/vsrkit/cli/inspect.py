@@ -28,8 +28,8 @@ def inspect(
     device: Annotated[str, typer.Option(help="cpu, cuda, mps.")] = "cpu",
 ) -> None:
     """Show what a model sees: flow, attention, features, and what each part adds."""
-    from vsrkit.evaluate.console import progress_bar
-    from vsrkit.inspect.run import inspect_clip
+    from vsrkit.cli.console import progress_bar
+    from vsrkit.research.inspect.command import inspect_clip
 
     with progress_bar() as on_progress:
         made = inspect_clip(

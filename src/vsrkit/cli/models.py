@@ -15,7 +15,7 @@ def models(
     as_json: Annotated[bool, typer.Option("--json", help="A list of objects.")] = False,
 ) -> None:
     """List the models: parameters, frames, arithmetic, weights, licence."""
-    from vsrkit.models.listing import describe_all, table
+    from vsrkit.models.zoo.listing import describe_all, table
 
     rows = describe_all()
     if as_json:
@@ -33,7 +33,7 @@ def list_weights(
     as_json: Annotated[bool, typer.Option("--json", help="A list of objects.")] = False,
 ) -> None:
     """List the weights that exist: size, licence, where from, and whether they are here."""
-    from vsrkit.models.fetch import list_weights, weights_table
+    from vsrkit.models.zoo.fetch import list_weights, weights_table
 
     rows = list_weights()
     if as_json:
@@ -58,7 +58,7 @@ def get_weights(
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
-    from vsrkit.models.fetch import get_weights
+    from vsrkit.models.zoo.fetch import get_weights
 
     columns = (TextColumn(name), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     console, quiet = Console(stderr=True), source is not None

@@ -44,10 +44,10 @@ def plan(
     """Say what upscaling a video will take and what to know before; write nothing."""
     import json
 
-    from vsrkit import plan
     from vsrkit.errors import VsrkitError
-    from vsrkit.job.batch import videos_in
-    from vsrkit.job.prepare import Wishes
+    from vsrkit.upscale import plan
+    from vsrkit.upscale.batch import videos_in
+    from vsrkit.upscale.prepare import Wishes
 
     wishes = Wishes(
         model=model,

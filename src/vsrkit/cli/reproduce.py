@@ -36,9 +36,9 @@ def table(
     """Measure every method of this table whose weights are at hand, beside what was published."""
     import json
 
-    from vsrkit.evaluate.console import output_console, progress_bar
-    from vsrkit.reproduce.measure import reproduce_table
-    from vsrkit.reproduce.show import as_json, print_table
+    from vsrkit.cli.console import output_console, progress_bar
+    from vsrkit.research.reproduce.measure import reproduce_table
+    from vsrkit.research.reproduce.show import as_json, print_table
 
     name = context.info_name
     with progress_bar() as on_progress:
@@ -100,10 +100,10 @@ def ablation(
     workers: Annotated[int, typer.Option(min=0, help="Processes that prepare batches.")] = 1,
 ) -> None:
     """Train what the paper's ablations take away, side by side; again to go on."""
-    from vsrkit.reproduce.ablation import run_ablation
-    from vsrkit.reproduce.ablation_report import write_ablation
-    from vsrkit.reproduce.ablation_settings import settings_from
-    from vsrkit.train.console import report_to_console
+    from vsrkit.cli.training_console import report_to_console
+    from vsrkit.research.reproduce.ablation import run_ablation
+    from vsrkit.research.reproduce.ablation_report import write_ablation
+    from vsrkit.research.reproduce.ablation_settings import settings_from
 
     with report_to_console() as on_progress:
         settings = settings_from(

@@ -25,10 +25,10 @@ def gradient(
     seed: Seed = 0,
 ) -> None:
     """Theorem 1: the first gradient of both layers, beside the bounds."""
-    from vsrkit.evaluate.console import progress_bar
-    from vsrkit.theory.gradient import measure_gradients
-    from vsrkit.theory.patterns import numbers
-    from vsrkit.theory.report import describe_gradients, write_gradients
+    from vsrkit.cli.console import progress_bar
+    from vsrkit.research.theory.gradient import measure_gradients
+    from vsrkit.research.theory.patterns import numbers
+    from vsrkit.research.theory.report import describe_gradients, write_gradients
 
     with progress_bar() as on_progress:
         cells = measure_gradients(
@@ -62,9 +62,9 @@ def learn(
     seed: Seed = 0,
 ) -> None:
     """Theorem 2 and Lemma 2: both layers trained on patterns, loss against steps."""
-    from vsrkit.evaluate.console import progress_bar
-    from vsrkit.theory.experiment import learn_patterns
-    from vsrkit.theory.patterns import numbers
+    from vsrkit.cli.console import progress_bar
+    from vsrkit.research.theory.experiment import learn_patterns
+    from vsrkit.research.theory.patterns import numbers
 
     with progress_bar() as on_progress:
         made = learn_patterns(

@@ -17,7 +17,7 @@ def train(
     resume: Annotated[bool, typer.Option("--resume", help="Go on where the run stopped.")] = False,
 ) -> None:
     """Train a model from a recipe."""
-    from vsrkit.train.console import report_to_console
+    from vsrkit.cli.training_console import report_to_console
     from vsrkit.train.recipe import run_recipe
 
     with report_to_console() as on_progress:
@@ -36,8 +36,8 @@ def finetune(
     device: Annotated[str, typer.Option(help="cpu, cuda or mps.")] = "cpu",
 ) -> None:
     """Fit a model to your own footage; keeps the old weights if the new are worse."""
+    from vsrkit.cli.training_console import report_to_console
     from vsrkit.train import finetune as finetuning
-    from vsrkit.train.console import report_to_console
 
     with report_to_console() as on_progress:
         result = finetuning.finetune(

@@ -63,8 +63,8 @@ def upscale(
     """Upscale a video; audio, subtitles, chapters and times are kept. Interrupted, it goes on."""
     from vsrkit.cli.progress import told
     from vsrkit.errors import StoppedError, VsrkitError
-    from vsrkit.job.batch import Request, upscale_any
-    from vsrkit.job.prepare import Wishes
+    from vsrkit.upscale.batch import Request, upscale_any
+    from vsrkit.upscale.prepare import Wishes
 
     request = Request(
         source=source,

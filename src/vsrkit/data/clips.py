@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from vsrkit.data.frames import VIDEO_SUFFIXES
 from vsrkit.errors import DataError
-from vsrkit.shots import mark_cuts
+from vsrkit.inference.shots import mark_cuts
 from vsrkit.video.images import is_image, read_image
 
 log = logging.getLogger("vsrkit")

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from vsrkit.data.h264 import recompress
 from vsrkit.errors import DataError
-from vsrkit.resample import imresize, resample, tap_matrix
-from vsrkit.threads import one_thread
+from vsrkit.hardware.threads import one_thread
+from vsrkit.models.layers.resample import imresize, resample, tap_matrix
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,8 @@ from av.codec.context import CodecContext
 from av.video.codeccontext import VideoCodecContext
 from torch import Tensor
 
-from vsrkit.resample import resample, tap_matrix
-from vsrkit.threads import one_thread
+from vsrkit.hardware.threads import one_thread
+from vsrkit.models.layers.resample import resample, tap_matrix
 
 # BT.709, limited range: (Y, Cb, Cr) = MATRIX @ (R, G, B) + OFFSET, in units of 8 bits.
 KR, KB = 0.2126, 0.0722

@@ -17,11 +17,11 @@ from vsrkit.evaluate.memory import PeakMemory
 from vsrkit.evaluate.metrics import MS_SMALLEST, SSIM_SIZE
 from vsrkit.evaluate.protocol import Protocol
 from vsrkit.evaluate.scores import METRICS, USUAL, Metric, Scores
+from vsrkit.hardware.threads import one_thread
+from vsrkit.inference.engine import Engine, make_engine, upscale_frames
+from vsrkit.inference.windows import Piece, window_indices
 from vsrkit.models.spec import Window
-from vsrkit.threads import one_thread
-from vsrkit.upscale import Engine, make_engine, upscale_frames
 from vsrkit.video.images import write_image
-from vsrkit.windows import Piece, window_indices
 
 OnProgress: TypeAlias = Callable[[str, int, int], None]  # clip, frames done, frames in all
 

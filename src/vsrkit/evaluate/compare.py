@@ -12,10 +12,10 @@ from vsrkit.data.degrade import degrade_frames
 from vsrkit.data.sets import FrameSet, PairedClip
 from vsrkit.errors import DataError, VsrkitError
 from vsrkit.evaluate.benchmark import OnProgress, check_clips
+from vsrkit.evaluate.command import check_device, choose, titles, trained_model
 from vsrkit.evaluate.metrics import psnr
 from vsrkit.evaluate.protocol import Protocol
-from vsrkit.evaluate.run import check_device, choose, titles, trained_model
-from vsrkit.upscale import Engine, make_engine, upscale_frames
+from vsrkit.inference.engine import Engine, make_engine, upscale_frames
 
 TRUTH = "ground truth"
 MOST_CLIPS = 8  # that are shown without being asked for

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vsrkit.resample import resample, tap_matrix
+from vsrkit.models.layers.resample import resample, tap_matrix
 
 Channel: TypeAlias = Literal["rgb", "y"]
 

@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vsrkit.models.flow import warp
-from vsrkit.resample import resample, tap_matrix
+from vsrkit.models.layers.flow import warp
+from vsrkit.models.layers.resample import resample, tap_matrix
 
 RADIUS = 7  # of the square in which the flow is taken to be constant
 STEPS = 5  # Gauss-Newton steps on each level of the pyramid

@@ -10,7 +10,7 @@ from vsrkit.data.degrade import BD, BI, CRF, Degradation
 from vsrkit.data.layouts import LrKind, SetName
 from vsrkit.errors import VsrkitError
 from vsrkit.evaluate.metrics import Channel, measured
-from vsrkit.windows import Padding
+from vsrkit.inference.windows import Padding
 
 # Frames that count: every one, the middle one, or all but the first two and the last two.
 Scored: TypeAlias = Literal["all", "centre", "inner"]

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from vsrkit.evaluate.metrics import luma
 from vsrkit.evaluate.motion import estimate_flow
-from vsrkit.models.flow import warp
+from vsrkit.models.layers.flow import warp
 
 OCCLUDED = 10.0  # grey steps: where the ground truth changes more along its flow, it was covered
 

@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vsrkit.models.blocks import Tower, TwoStageTail, joined, upsample_bilinear
-from vsrkit.models.flow import SPyNet, spynet_basicsr_name, warp
+from vsrkit.models.layers.blocks import Tower, TwoStageTail, joined, upsample_bilinear
+from vsrkit.models.layers.flow import SPyNet, spynet_basicsr_name, warp
 from vsrkit.models.spec import Segments, Spec
 from vsrkit.models.weights import Rules, count_matching, rename
 

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
+from vsrkit.models.layers.resample import imresize
 from vsrkit.models.spec import Spec, Window
-from vsrkit.resample import imresize
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

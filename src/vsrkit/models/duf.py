@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vsrkit.models.blocks import check_frames
+from vsrkit.models.layers.blocks import check_frames
 from vsrkit.models.spec import Spec, Window
 from vsrkit.models.weights import count_matching
 

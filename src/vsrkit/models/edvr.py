@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vsrkit.models.blocks import (
+from vsrkit.models.layers.blocks import (
     ResidualBlock,
     TwoStageTail,
     check_frames,
@@ -15,8 +15,8 @@ from vsrkit.models.blocks import (
     residual_blocks,
     upsample_bilinear,
 )
-from vsrkit.models.deform import DeformPack
-from vsrkit.models.recall import Recall, each_frame
+from vsrkit.models.layers.deform import DeformPack
+from vsrkit.models.layers.window_cache import Recall, each_frame
 from vsrkit.models.spec import Spec, Window
 from vsrkit.models.weights import Rules, count_matching, rename
 

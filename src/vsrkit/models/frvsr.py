@@ -12,8 +12,8 @@ import torch.nn.functional as F
 from einops import rearrange
 from torch import Tensor, nn
 
-from vsrkit.models.blocks import conv3x3, upsample_bilinear
-from vsrkit.models.flow import warp
+from vsrkit.models.layers.blocks import conv3x3, upsample_bilinear
+from vsrkit.models.layers.flow import warp
 from vsrkit.models.spec import Carried, Spec
 from vsrkit.models.weights import count_matching
 

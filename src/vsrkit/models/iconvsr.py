@@ -8,15 +8,15 @@ from torch import Tensor, nn
 
 from vsrkit.errors import VsrkitError
 from vsrkit.models.basicvsr import MMEDIT_RULES
-from vsrkit.models.blocks import (
+from vsrkit.models.edvr import FRONT_END_RULES, EDVRConfig, FrontEnd
+from vsrkit.models.layers.blocks import (
     Tower,
     TwoStageTail,
     conv3x3,
     reflect_to_multiple,
     upsample_bilinear,
 )
-from vsrkit.models.edvr import FRONT_END_RULES, EDVRConfig, FrontEnd
-from vsrkit.models.flow import SPyNet, spynet_basicsr_name, warp
+from vsrkit.models.layers.flow import SPyNet, spynet_basicsr_name, warp
 from vsrkit.models.spec import Segments, Spec
 from vsrkit.models.weights import count_matching, rename
 

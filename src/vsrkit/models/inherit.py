@@ -6,7 +6,7 @@ from dataclasses import replace
 from torch import Tensor, nn
 
 from vsrkit.errors import VsrkitError
-from vsrkit.models.flow import spynet_basicsr_name
+from vsrkit.models.layers.flow import spynet_basicsr_name
 from vsrkit.models.vsrt_small import SmallConfig, VSRTSmall
 from vsrkit.models.weights import fill
 

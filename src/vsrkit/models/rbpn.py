@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from vsrkit.models.blocks import check_frames
-from vsrkit.models.horn_schunck import horn_schunck
+from vsrkit.models.layers.blocks import check_frames
+from vsrkit.models.layers.horn_schunck import horn_schunck
 from vsrkit.models.spec import Spec, Window
 from vsrkit.models.weights import count_matching
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from vsrkit.models.blocks import conv3x3
+from vsrkit.models.layers.blocks import conv3x3
 from vsrkit.models.spec import Spec, Window
 from vsrkit.models.weights import Rules, count_matching, rename
 

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vsrkit.models.blocks import conv3x3, resize, upsample_bilinear
+from vsrkit.models.layers.blocks import conv3x3, resize, upsample_bilinear
 from vsrkit.models.spec import Carried, Spec
 from vsrkit.models.weights import count_matching
 

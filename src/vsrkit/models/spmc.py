@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vsrkit.models.blocks import check_frames, conv3x3
-from vsrkit.models.luma import enlarge_luma
+from vsrkit.models.layers.blocks import check_frames, conv3x3
+from vsrkit.models.layers.luma import enlarge_luma
 from vsrkit.models.spec import Spec, Window
 from vsrkit.models.vespcn import Motion
 

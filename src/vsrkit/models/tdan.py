@@ -9,9 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vsrkit.models.blocks import check_frames, conv3x3, residual_blocks
-from vsrkit.models.deform import deform_conv
-from vsrkit.models.recall import Recall, each_frame
+from vsrkit.models.layers.blocks import check_frames, conv3x3, residual_blocks
+from vsrkit.models.layers.deform import deform_conv
+from vsrkit.models.layers.window_cache import Recall, each_frame
 from vsrkit.models.spec import Spec, Window
 from vsrkit.models.weights import Rules, count_matching, rename
 

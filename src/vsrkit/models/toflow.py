@@ -8,11 +8,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vsrkit.models.blocks import check_frames
-from vsrkit.models.flow import IMAGENET_MEAN, IMAGENET_STD, warp
+from vsrkit.models.layers.blocks import check_frames
+from vsrkit.models.layers.flow import IMAGENET_MEAN, IMAGENET_STD, warp
+from vsrkit.models.layers.resample import imresize
 from vsrkit.models.spec import Spec, Window
 from vsrkit.models.weights import Rules, rename
-from vsrkit.resample import imresize
 
 FRAMES = 7
 

@@ -11,9 +11,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vsrkit.models.blocks import check_frames, conv3x3, reflect_to_multiple
-from vsrkit.models.flow import warp
-from vsrkit.models.luma import enlarge_luma
+from vsrkit.models.layers.blocks import check_frames, conv3x3, reflect_to_multiple
+from vsrkit.models.layers.flow import warp
+from vsrkit.models.layers.luma import enlarge_luma
 from vsrkit.models.spec import Spec, Window
 from vsrkit.models.weights import count_matching
 

@@ -14,7 +14,8 @@ from einops import rearrange
 from torch import Tensor, nn
 
 from vsrkit.errors import VsrkitError
-from vsrkit.models.blocks import (
+from vsrkit.hardware.threads import one_by_one, side_by_side
+from vsrkit.models.layers.blocks import (
     Tower,
     TwoStageTail,
     conv3x3,
@@ -22,12 +23,11 @@ from vsrkit.models.blocks import (
     residual_blocks,
     upsample_bilinear,
 )
-from vsrkit.models.flow import SPyNet, warp
-from vsrkit.models.plain_block import LinearAttention, TokenFeedForward, attention_weights
-from vsrkit.models.position import position_release, position_xyt
-from vsrkit.models.recall import Recall
+from vsrkit.models.layers.flow import SPyNet, warp
+from vsrkit.models.layers.plain_block import LinearAttention, TokenFeedForward, attention_weights
+from vsrkit.models.layers.position import position_release, position_xyt
+from vsrkit.models.layers.window_cache import Recall
 from vsrkit.models.spec import Spec, Window
-from vsrkit.threads import one_by_one, side_by_side
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,7 +22,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vsrkit.errors import VsrkitError
-from vsrkit.models.blocks import (
+from vsrkit.hardware.threads import from_both_ends, in_halves
+from vsrkit.models.layers.blocks import (
     Tower,
     TwoStageTail,
     conv3x3,
@@ -30,10 +31,9 @@ from vsrkit.models.blocks import (
     residual_blocks,
     upsample_bilinear,
 )
-from vsrkit.models.flow import LightFlow, SPyNet, warp
-from vsrkit.models.span_attention import SpanAttention, Tokens
+from vsrkit.models.layers.flow import LightFlow, SPyNet, warp
+from vsrkit.models.layers.span_attention import SpanAttention, Tokens
 from vsrkit.models.spec import Segments, Spec
-from vsrkit.threads import from_both_ends, in_halves
 
 SMALLEST_SIDE = 16
 Flows: TypeAlias = Sequence[Tensor | None]  # by frame, (B, 2, H, W)

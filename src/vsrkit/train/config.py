@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, Self, TypeVar, get_args, get_type_hints
 
 from vsrkit.errors import VsrkitError
-from vsrkit.precision import PrecisionName
+from vsrkit.hardware.precision import PrecisionName
 
 T = TypeVar("T")
 

@@ -9,8 +9,8 @@ from tempfile import TemporaryDirectory
 
 from vsrkit.data.clips import Clip, OnProgress
 from vsrkit.errors import DataError, StoppedError, WeightsError
-from vsrkit.models import load_model, save_model
-from vsrkit.precision import PrecisionName, lay_out, resolve_precision
+from vsrkit.hardware.precision import PrecisionName, lay_out, resolve_precision
+from vsrkit.models.zoo import load_model, save_model
 from vsrkit.train.config import Source, TrainConfig
 from vsrkit.train.loop import train
 from vsrkit.train.sources import open_data

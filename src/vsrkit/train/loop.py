@@ -12,20 +12,21 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import clip_grad_norm_
 from torch.optim import Optimizer
 
-from vsrkit.allocator import ALL, keep_freed_memory
 from vsrkit.data.clips import OnProgress
 from vsrkit.data.realistic import degrader_named
 from vsrkit.errors import StoppedError
-from vsrkit.models import MODELS, build_model, load_model, save_model
+from vsrkit.hardware.allocator import ALL, keep_freed_memory
+from vsrkit.hardware.precision import Precision, lay_out, resolve_precision
 from vsrkit.models.spec import Spec, Window
-from vsrkit.precision import Precision, lay_out, resolve_precision
+from vsrkit.models.zoo import MODELS, build_model, load_model, save_model
 from vsrkit.train.batches import Batch, Batches, Share, prefetched
 from vsrkit.train.checkpoint import STATE, Progress, load_state, save_state, write_json
 from vsrkit.train.clock import Clock
 from vsrkit.train.config import ConfigError, TrainConfig, to_dict
+from vsrkit.train.distill.distillation import Lesson, pupil_of, teacher_named
+from vsrkit.train.distill.refit import last_convolution, pieces_of, refit
 from vsrkit.train.diverged import check_finite, check_weights
 from vsrkit.train.ema import Ema
-from vsrkit.train.lesson import Lesson, pupil_of, teacher_named
 from vsrkit.train.losses import PixelLoss, PsnrLoss
 from vsrkit.train.optimizers import make_optimizers, set_learning_rate
 from vsrkit.train.processes import (
@@ -37,12 +38,11 @@ from vsrkit.train.processes import (
     stop_by_signal,
 )
 from vsrkit.train.recompute import recompute_activations
-from vsrkit.train.refit import last_convolution, pieces_of, refit
 from vsrkit.train.report import Report
 from vsrkit.train.schedules import learning_rate
 from vsrkit.train.sources import batches_of, open_data
-from vsrkit.train.start import lay_out_to_train, warm_start
 from vsrkit.train.validate import Held, score
+from vsrkit.train.warm_start import lay_out_to_train, warm_start
 
 log = logging.getLogger("vsrkit")
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from vsrkit.errors import VsrkitError
 from vsrkit.evaluate.metrics import Y_SHARES
-from vsrkit.models.flow import warp
+from vsrkit.models.layers.flow import warp
 from vsrkit.models.vsrt_small import VSRTSmall
 
 LUMA = 0.7  # weight of brightness, beside that of the three colours together

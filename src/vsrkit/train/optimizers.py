@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Adam, Optimizer
 
-from vsrkit.models.flow import flow_networks
+from vsrkit.models.layers.flow import flow_networks
 
 # Quintic of the Newton-Schulz iteration: steep at zero, so that five steps bring all singular
 # values near 1 (between about 0.7 and 1.2, which is near enough).

@@ -9,7 +9,7 @@ from typing import Any
 from vsrkit.data.clips import OnProgress
 from vsrkit.errors import VsrkitError
 from vsrkit.train.config import ConfigError, TrainConfig, from_dict, with_overrides
-from vsrkit.train.flow import FlowConfig, train_flow
+from vsrkit.train.flow.train_flow import FlowConfig, train_flow
 from vsrkit.train.loop import train
 
 

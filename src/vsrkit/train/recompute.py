@@ -5,9 +5,9 @@ from functools import partial
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from vsrkit.models.blocks import TwoStageTail
-from vsrkit.models.plain_block import LinearAttention
-from vsrkit.models.span_attention import SpanAttention
+from vsrkit.models.layers.blocks import TwoStageTail
+from vsrkit.models.layers.plain_block import LinearAttention
+from vsrkit.models.layers.span_attention import SpanAttention
 from vsrkit.models.vsrt import ConvAttention
 
 

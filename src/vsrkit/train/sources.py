@@ -4,14 +4,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from vsrkit.cache import cache_directory
 from vsrkit.data.clips import Clip, OnProgress, Unreadable, hold_out, open_clips
 from vsrkit.data.realistic import degrader_named
-from vsrkit.precision import resolve_precision
-from vsrkit.train.answers import answer_clips
+from vsrkit.hardware.cache import cache_directory
+from vsrkit.hardware.precision import resolve_precision
 from vsrkit.train.batches import Batches, Share
 from vsrkit.train.config import ConfigError, TrainConfig
-from vsrkit.train.lesson import teacher_named
+from vsrkit.train.distill.distillation import teacher_named
+from vsrkit.train.distill.teacher_outputs import answer_clips
 from vsrkit.train.processes import Processes, own_device
 from vsrkit.train.validate import Held, held_pieces
 

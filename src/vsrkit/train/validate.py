@@ -11,8 +11,8 @@ from vsrkit.data.augment import Placement, cut
 from vsrkit.data.clips import Clip
 from vsrkit.data.realistic import Degrader
 from vsrkit.evaluate.metrics import measured, psnr
-from vsrkit.precision import Precision
-from vsrkit.upscale import Engine, upscale_frames
+from vsrkit.hardware.precision import Precision
+from vsrkit.inference.engine import Engine, upscale_frames
 
 
 @dataclass(frozen=True, slots=True)

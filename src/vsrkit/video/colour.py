@@ -16,8 +16,8 @@ from av.video.format import VideoFormat
 from av.video.frame import VideoFrame
 from torch import Tensor
 
-from vsrkit.rows import Rows, rows_of
 from vsrkit.video.chroma import Samples, Siting, enlarged, reduced, rows_near, shortened
+from vsrkit.video.rows import Rows, rows_of
 
 # Codes of ITU-T H.273, as files and FFmpeg have them.
 UNKNOWN, BT709, BT601_625, BT601, BT2020 = 2, 1, 5, 6, 9

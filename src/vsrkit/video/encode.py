@@ -13,7 +13,6 @@ from av.video.codeccontext import VideoCodecContext
 from torch import Tensor
 
 from vsrkit.errors import VideoError
-from vsrkit.rows import Rows, whole_of
 from vsrkit.video.colour import (
     BT601_625,
     BT709,
@@ -29,6 +28,7 @@ from vsrkit.video.colour import (
 )
 from vsrkit.video.hdr import hdr_options
 from vsrkit.video.probe import VideoInfo
+from vsrkit.video.rows import Rows, whole_of
 
 os.environ.setdefault("SVT_LOG", "1")  # errors only: this encoder talks past FFmpeg's log
 

@@ -19,11 +19,11 @@ from vsrkit.errors import VideoError
 from vsrkit.video.audio import Packet
 from vsrkit.video.copied import CopiedStream, carry_over, lasting
 from vsrkit.video.encode import EncodedPacket, Encoding, set_up
+from vsrkit.video.files import read_packets
 from vsrkit.video.matroska import ROOM, display_size, needs_room, use_room
-from vsrkit.video.packets import read_packets
 from vsrkit.video.probe import opened
 from vsrkit.video.read import Source
-from vsrkit.video.restarts import Onward, find_restarts
+from vsrkit.video.timestamp_resets import Onward, find_restarts
 from vsrkit.video.y4m import FRAME, y4m_header
 
 log = logging.getLogger("vsrkit")

@@ -25,7 +25,7 @@ from vsrkit.video.images import (
     read_image_size,
 )
 from vsrkit.video.probe import Turn, VideoInfo, opened, probe, video_stream
-from vsrkit.video.restarts import JUMP
+from vsrkit.video.timestamp_resets import JUMP
 
 log = logging.getLogger("vsrkit")
 

@@ -1,0 +1,1 @@
+"""What this machine can do: device, precision, threads, memory, cache folder."""

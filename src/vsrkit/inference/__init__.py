@@ -1,0 +1,1 @@
+"""Frames to frames: shots, windows and segments, tiles, the engine, memory."""

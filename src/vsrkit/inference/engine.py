@@ -1,0 +1,295 @@
+"""The pipeline: frames -> shots -> windows or segments -> model -> frames."""
+
+import multiprocessing
+import os
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain, count, groupby, islice
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import torch
+from torch import Tensor, nn
+
+from vsrkit.hardware.allocator import keep_freed_memory
+from vsrkit.hardware.precision import (
+    Precision,
+    PrecisionName,
+    lay_out,
+    resolve_precision,
+    running_in,
+)
+from vsrkit.inference.tiles import plan_grid, run_pasted, run_tiled
+from vsrkit.inference.windows import Padding, Piece, pieces
+from vsrkit.models.layers.blocks import pad_to
+from vsrkit.models.layers.window_cache import Recall, Recalls, no_recalls
+from vsrkit.models.spec import Carried, Spec, Window
+from vsrkit.video.rows import Rows, rows_of
+
+States: TypeAlias = list[Any]  # of a model that carries one, by tile
+
+
+@dataclass(frozen=True)
+class Engine:
+    """A model made ready to run: on a device, in a precision, on tiles where it needs them."""
+
+    model: nn.Module
+    precision: Precision
+    device: str = "cpu"
+    tile: int | None = None  # side of the tiles; None runs whole frames
+    overlap: int | None = None  # pixels that neighbouring tiles share; None: a quarter, at most 32
+    stitch: Literal["blend", "paste"] = "blend"  # paste: hard edges, as the authors' release has
+    scratch: Path | None = None  # folder where tiles wait until they are blended; None: memory
+    # What overlapping windows share, kept from one to the next; None saves its memory.
+    recalls: Recalls | None = field(default_factory=no_recalls, repr=False, compare=False)
+
+    @property
+    def spec(self) -> Spec:
+        """What the model asks for."""
+        return self.model.spec  # type: ignore[return-value]
+
+    def run(self, piece: Piece) -> Iterator[Tensor]:
+        """The wanted frames of a piece, (3, sH, sW) each, on the CPU."""
+        return map(Rows.whole, self.run_by_rows(piece))
+
+    def run_by_rows(self, piece: Piece) -> Iterator[Rows]:
+        """The same, each to be read before the next is asked for: tiles may wait on disk."""
+        only_centre = isinstance(self.spec.context, Window) and self.spec.context.emits == "centre"
+        run_model = self.model if only_centre else partial(self.model, keep=piece.keep)
+        tiles = count()
+
+        def run_recalling(part: Tensor) -> Tensor:
+            # A fresh one costs nothing, and the sums are the same with and without: frame by frame.
+            recall = Recall() if self.recalls is None else self.recalls[next(tiles)]
+            return run_model(part, recall=recall)
+
+        return self._fitted(run_recalling if self.spec.recalls else run_model, piece)
+
+    def carry(self, shot: Iterable[Tensor]) -> Iterator[Tensor]:
+        """Frames of a shot one by one, the model's state handed from each to the next."""
+        frames = iter(shot)
+        ahead = list(islice(frames, 2))
+        states: States = []
+        for number, frame in enumerate(chain(ahead, frames)):
+            clip = torch.stack([frame, ahead[-1]]) if number == 0 else frame[None]
+            sr, states = self.step(clip, states)
+            yield sr
+
+    def step(self, clip: Tensor, states: States) -> tuple[Tensor, States]:
+        """The first frame of a clip (at a shot's start its second follows) and the states after it.
+
+        Tiles come in the same order each time, each with its own state; none at a shot's start.
+        """
+        peeks = isinstance(self.spec.context, Carried) and self.spec.context.peek
+        before, after = iter(states), []
+
+        def step_model(part: Tensor) -> Tensor:
+            state = next(before, None)
+            if state is None and peeks:
+                state = self.model.start(part[:, -1])  # type: ignore[operator]
+            sr, state = self.model.step(part[:, 0], state)  # type: ignore[operator]
+            after.append(state)
+            return sr[:, None]
+
+        sr = next(self._fitted(step_model, Piece(clip, slice(1))))
+        return sr.whole(), after
+
+    def _fitted(self, run: Callable[[Tensor], Tensor], piece: Piece) -> Iterator[Rows]:
+        """Give `run` a size that the model accepts; cut the frames it answers back to the clip's.
+
+        They stay within [0, 1], or within what the clip itself reaches: videos keep highlights
+        above white and colours that no screen has, and those are not ours to clip.
+        """
+        spec, clip = self.spec, rows_of(piece.clip)
+        low, high = piece.limits or _limits(clip)
+        height, width = clip.shape[-2:]
+        size = padded_size(height, width, spec)
+        tile = spec.tile or self.tile
+
+        def answer(part: Tensor) -> Tensor:
+            with running_in(self.precision, self.device):
+                return run(part)
+
+        def padded(start: int, stop: int) -> Tensor:
+            """Rows of what the model gets, (1, T, 3, stop - start, W)."""
+            part = pad_clip(clip.read(start, min(stop, height)), spec.min_frames)
+            return pad_to(part, stop - start, size[1])[None].to(self.device)
+
+        def finish(frame: Rows) -> Rows:
+            def read(start: int, stop: int) -> Tensor:
+                rows = frame.read(start, stop)[..., : width * spec.scale].float()
+                # In place where it may be: a second frame would take as much memory as the first.
+                clamp = torch.clamp if rows.is_inference() else torch.clamp_
+                return clamp(rows, min(0.0, low), max(1.0, high)).cpu()
+
+            return Rows((3, height * spec.scale, width * spec.scale), read)
+
+        if tile and self.stitch == "blend" and max(size) > tile:
+            grid = plan_grid(*size, tile, self.overlap or min(32, tile // 4))
+            frames = run_tiled(answer, padded, grid, scale=spec.scale, scratch=self.scratch)
+        elif tile and self.stitch == "paste" and min(size) >= tile:
+            pasted = run_pasted(answer, padded(0, size[0]), size=tile, scale=spec.scale)
+            frames = map(rows_of, pasted[0])
+        else:
+            frames = map(rows_of, answer(padded(0, size[0]))[0])
+        yield from map(finish, frames)
+
+
+def _limits(clip: Rows) -> tuple[float, float]:
+    low, high = clip.whole().aminmax()
+    return float(low), float(high)
+
+
+def make_engine(
+    model: nn.Module,
+    *,
+    precision: PrecisionName | Precision = "auto",
+    device: str = "cpu",
+    tile: int | None = None,
+) -> Engine:
+    """Move a model to its device, choose the precision (by measurement for `auto`), lay it out."""
+    keep_freed_memory()
+    model = model.eval().to(device)
+    if not isinstance(precision, Precision):
+        precision = resolve_precision(precision, model, device)
+    lay_out(model, precision)
+    return Engine(model, precision, device, tile)
+
+
+def upscale_frames(
+    frames: Iterable[Tensor],
+    model: nn.Module | Engine,
+    *,
+    cuts: Collection[int] = (),
+    padding: Padding = "reflection_circle",
+    chunk: int = 1,
+    workers: int = 1,
+) -> Iterator[Tensor]:
+    """Upscale frames (3, H, W) in [0, 1] in order; yields (3, sH, sW), one for each.
+
+    cuts: numbers of the frames that begin a new shot; no model looks across one.
+    chunk: kept frames to gather before they are handed on (to a worker, for one). More of them
+        cost memory and save hand-overs; the output is the same for any number.
+    workers: processes that share the work; the output is the same for any number.
+    """
+    engine = model if isinstance(model, Engine) else make_engine(model)
+    starts = set(cuts)
+    marked = ((frame, number in starts) for number, frame in enumerate(_checked(frames)))
+    yield from upscale_marked(marked, engine, padding=padding, chunk=chunk, workers=workers)
+
+
+def _checked(frames: Iterable[Tensor]) -> Iterator[Tensor]:
+    """The same; what is no frame is refused, for a model would make nonsense of it."""
+    size: tuple[int, ...] = ()
+    for number, frame in enumerate(frames):
+        form = tuple(frame.shape)
+        size = size or form
+        if len(form) != 3 or form[0] != 3 or form != size:
+            raise ValueError(f"frame {number} is {form}, the first {size}; (3, H, W) are wanted")
+        if frame.dtype not in (torch.float32, torch.float64, torch.float16, torch.bfloat16):
+            raise ValueError(
+                f"frame {number} is of {frame.dtype}; tensors (3, H, W) of floats "
+                "from 0 to 1 are wanted"
+            )
+        yield frame
+
+
+def upscale_marked(
+    marked: Iterable[tuple[Tensor, bool]],
+    engine: Engine,
+    *,
+    padding: Padding = "reflection_circle",
+    chunk: int = 1,
+    workers: int = 1,
+) -> Iterator[Tensor]:
+    """As `upscale_frames`, for frames that come with True where they begin a new shot."""
+    shots = split_shots(marked)
+    if isinstance(engine.spec.context, Carried):
+        for shot in shots:
+            yield from engine.carry(shot)
+        return
+    work = (piece for shot in shots for piece in pieces(shot, engine.spec.context, padding))
+    chunks = gather(work, chunk)
+    if workers <= 1:
+        for group in chunks:
+            yield from (frame for piece in group for frame in engine.run(piece))
+    else:
+        for results in _share(engine, chunks, workers):
+            yield from results
+
+
+def split_shots(marked: Iterable[tuple[Tensor, bool]]) -> Iterator[Iterator[Tensor]]:
+    """One iterator of frames for each shot; read each to its end before the next."""
+
+    def numbered() -> Iterator[tuple[int, Tensor]]:
+        shot = 0
+        for frame, begins in marked:
+            shot += begins
+            yield shot, frame
+
+    for _, shot in groupby(numbered(), key=lambda pair: pair[0]):
+        yield (frame for _, frame in shot)
+
+
+def gather(work: Iterable[Piece], frames: int) -> Iterator[list[Piece]]:
+    """Lists of pieces that keep at least `frames` frames each (the last may keep fewer)."""
+    held: list[Piece] = []
+    kept = 0
+    for piece in work:
+        held.append(piece)
+        kept += piece.keep.stop - piece.keep.start
+        if kept >= frames:
+            yield held
+            held, kept = [], 0
+    if held:
+        yield held
+
+
+def padded_size(height: int, width: int, spec: Spec) -> tuple[int, int]:
+    """The least size that the model accepts for frames of this one."""
+    least, multiple = spec.tile or spec.minimum, spec.multiple
+    height, width = (-(-max(side, least) // multiple) * multiple for side in (height, width))
+    return height, width
+
+
+def pad_clip(clip: Tensor, frames: int) -> Tensor:
+    """Repeat the last frame of (T, 3, H, W) until there are at least so many."""
+    missing = max(0, frames - clip.shape[0])
+    return torch.cat([clip, clip[-1:].expand(missing, -1, -1, -1)]) if missing else clip
+
+
+def _share(engine: Engine, chunks: Iterable[list[Piece]], workers: int) -> Iterator[list[Tensor]]:
+    """Let processes work on chunks; results come in order, with at most 2 * workers waiting."""
+    threads = max(1, (os.cpu_count() or 1) // workers)
+    pool = ProcessPoolExecutor(
+        workers,
+        mp_context=multiprocessing.get_context("spawn"),
+        initializer=_start_worker,
+        initargs=(engine, threads),
+    )
+    waiting: deque[Future[list[Tensor]]] = deque()
+    with pool:
+        for group in chunks:
+            waiting.append(pool.submit(_run_in_worker, group))
+            if len(waiting) > 2 * workers:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+
+
+_engine: Engine | None = None  # a worker process has one, for as long as it lives
+
+
+def _start_worker(engine: Engine, threads: int) -> None:
+    global _engine
+    keep_freed_memory()
+    torch.set_num_threads(threads)
+    _engine = engine
+
+
+def _run_in_worker(group: list[Piece]) -> list[Tensor]:
+    assert _engine is not None
+    return [frame for piece in group for frame in _engine.run(piece)]

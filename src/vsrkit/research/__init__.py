@@ -1,0 +1,1 @@
+"""Inspect models, run the theory, reproduce the tables."""

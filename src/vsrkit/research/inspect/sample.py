@@ -1,0 +1,129 @@
+"""The few frames, and the part of them, that a model is watched on."""
+
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from vsrkit.data.frames import FrameFiles, Frames, list_frames, open_video
+from vsrkit.errors import DataError, VsrkitError
+from vsrkit.inference.engine import pad_clip, padded_size
+from vsrkit.inference.shots import mark_cuts
+from vsrkit.inference.windows import window_indices
+from vsrkit.models.layers.blocks import pad_to
+from vsrkit.models.spec import Carried, Context, Segments, Spec, Window
+from vsrkit.video.images import is_image
+
+AROUND = 3  # frames on either side, for models that would take a whole shot
+BEFORE = 6  # frames before, for models that only look back
+FAR = 10  # frames on either side in which cuts are looked for
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A clip as the model is given it, and which frame and pixel of it are looked at."""
+
+    clip: Tensor  # (1, T, 3, H, W)
+    numbers: list[int]  # of its frames, in the file
+    centre: int  # the chosen frame: its place in the clip
+    pixel: tuple[int, int]  # (x, y) in the clip
+    corner: tuple[int, int]  # (x, y) of the clip's corner in the whole frame
+    whole: Tensor  # (3, H', W'): the chosen frame
+
+    @property
+    def frame(self) -> Tensor:
+        """The chosen frame, (3, H, W)."""
+        return self.clip[0, self.centre]
+
+
+def take_sample(
+    source: Path,
+    spec: Spec,
+    *,
+    frame: int | None = None,
+    pixel: tuple[int, int] | None = None,
+    side: int = 128,
+) -> Sample:
+    """Cut from a video or a folder of frames what a model needs for one frame.
+
+    frame: its number, from 0; the middle one if None. pixel: (x, y), the middle one if None.
+    side: of the square around the pixel; a model that takes one size only gets that.
+    """
+    frames = open_clip(source)
+    check_length(frames, spec, source)
+    number = len(frames) // 2 if frame is None else frame
+    if not 0 <= number < len(frames):
+        raise VsrkitError(f"{source} has frames 0 to {len(frames) - 1}, not {number}")
+    height, width = frames.size
+    x, y = pixel or (width // 2, height // 2)
+    if not (0 <= x < width and 0 <= y < height):
+        raise VsrkitError(
+            f"pixel {x},{y} lies outside of {source}: x is 0 to {width - 1}, y 0 to {height - 1}"
+        )
+    first, shot = _shot_around(frames, number)
+    places, centre = frames_around(number - first, len(shot), spec.context)
+    whole = torch.stack([shot[place] for place in places])
+    side = spec.tile or side
+    left, top = (_start(place, side, length) for place, length in ((x, width), (y, height)))
+    clip = pad_clip(whole[..., top : top + side, left : left + side], spec.min_frames)
+    return Sample(
+        clip=pad_to(clip, *padded_size(clip.shape[-2], clip.shape[-1], spec))[None],
+        numbers=[first + place for place in places + places[-1:] * (len(clip) - len(places))],
+        centre=centre,
+        pixel=(x - left, y - top),
+        corner=(left, top),
+        whole=whole[centre],
+    )
+
+
+def open_clip(source: Path) -> Frames:
+    """A video file, a folder of frames, or a single picture, as frames."""
+    if source.is_dir():
+        frames, _ = list_frames(source)
+        if frames is None:
+            raise DataError(f"{source} holds no frames; give a folder of pictures or a video")
+        return frames
+    if not source.exists():
+        raise DataError(f"there is no {source}; give a video or a folder of frames")
+    return FrameFiles((source,)) if is_image(source) else open_video(source)
+
+
+def check_length(frames: Frames, spec: Spec, source: Path) -> None:
+    """One frame shows nothing of a model that looks at several."""
+    if len(frames) == 1 and spec.context != Window(1, "all"):
+        raise DataError(
+            f"{source} has only 1 frame, and this model looks at several; give a clip of 2 or more"
+        )
+
+
+def frames_around(number: int, count: int, context: Context) -> tuple[list[int], int]:
+    """Numbers of the frames of a shot that a model is shown for one of them, and its place."""
+    match context:
+        case Window(size=size):
+            return window_indices(number, count, size), size // 2
+        case Segments():
+            first, stop = max(0, number - AROUND), min(count, number + AROUND + 1)
+        case Carried():  # the second frame of a shot is shown before its first step
+            first, stop = max(0, number - BEFORE), min(count, max(number + 1, 2))
+    return list(range(first, stop)), number - first
+
+
+def _shot_around(frames: Frames, number: int) -> tuple[int, list[Tensor]]:
+    """The shot of a frame, as far as a model may look: the first frame's number, and its frames."""
+    low, high = max(0, number - FAR), min(len(frames), number + FAR + 1)
+    if isinstance(frames, FrameFiles):
+        read = FrameFiles(frames.paths[low:high]).read()
+    else:
+        read = islice(frames.read(), low, high)
+    marked = list(mark_cuts(read))
+    cuts = [low + place for place, (_, cut) in enumerate(marked) if cut]
+    first = max((cut for cut in cuts if cut <= number), default=low)
+    stop = min((cut for cut in cuts if cut > number), default=high)
+    return first, [frame for frame, _ in marked[first - low : stop - low]]
+
+
+def _start(place: int, side: int, length: int) -> int:
+    """Where a piece of `side` pixels around `place` begins, inside `length` as far as it fits."""
+    return max(0, min(place - side // 2, length - side))

@@ -1,0 +1,215 @@
+"""Theorem 1 measured: E||dL/dW||^2 at the start, of both layers.
+
+While h(x) stays in [-1, 1] the hinge loss is 1 - h(x) f(x). With f the product of the bits in I
+
+    dL/dw_ij = -u_i E[x_j g(x) prod_I x] = -u_i * (Fourier coefficient of g at I without or with j)
+
+with g(x) = 1{<w_i, x> + b_i > 0}. So a neuron's part of the squared norm is a sum of k squared
+coefficients of degree k-1 and n-k of degree k+1, and it does not depend on the scale of w: weights
+can be made small enough for h to stay in [-1, 1] without changing it. Neurons are drawn alike and
+|u_i| = 1, so the whole is q times one neuron.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from math import comb, sqrt
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vsrkit.research.theory.bounds import printed, sharp, supported
+from vsrkit.research.theory.patterns import (
+    all_inputs,
+    cells,
+    count_bits,
+    krawtchouk,
+    level_weights,
+    random_rows,
+    signs,
+)
+
+OnProgress = Callable[[str, int, int], None]
+Levels = NDArray[np.float64]  # (draws, degrees): squared coefficients, summed over each degree
+
+NORMAL_95 = 1.96
+DRAWS = 256  # neurons, where inputs are enumerated
+SAMPLED_DRAWS, SAMPLED_INPUTS = 64, 3072  # neurons, and pairs of inputs for each, where not
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """A mean over drawn neurons with its 95 % interval."""
+
+    mean: float
+    low: float
+    high: float
+    inputs: Literal["enumerated", "sampled"]
+    draws: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """What was found for one n and k; all numbers are for q neurons."""
+
+    n: int
+    k: int
+    q: int
+    bias: bool
+    fully_connected: Estimate
+    closed_form: float  # of the fully connected layer, by Sheppard's formula
+    convolutional: Estimate
+    printed: float
+    supported: float
+    sharp: float
+
+
+def measure_gradients(
+    ns: Sequence[int],
+    ks: Sequence[int],
+    *,
+    q: int = 64,
+    enumerate_up_to: int = 16,
+    seed: int = 0,
+    on_progress: OnProgress | None = None,
+) -> list[Cell]:
+    """Both layers without and with a bias, over a grid of n and k."""
+    pairs, found = cells(ns, ks), []
+    degrees = max(ks) + 1
+    for bias in (False, True):
+        local = {k: convolutional_levels(k, bias, _rng(seed, k)) for k in ks}
+        for done, n in enumerate(ns):
+            if on_progress:
+                on_progress(f"n = {n}{', with a bias' if bias else ''}", done, len(ns))
+            exact = n <= enumerate_up_to
+            method = enumerated_levels if exact else sampled_levels
+            levels = method(n, degrees, bias, _rng(seed, 1000 + n))
+            found += [_cell(n, k, q, bias, levels, local[k], exact) for m, k in pairs if m == n]
+    return sorted(found, key=lambda cell: (cell.bias, cell.k, cell.n))
+
+
+def _rng(*seeds: int) -> np.random.Generator:
+    return np.random.default_rng(seeds)
+
+
+def _cell(n: int, k: int, q: int, bias: bool, levels: Levels, local: Levels, exact: bool) -> Cell:
+    return Cell(
+        n=n,
+        k=k,
+        q=q,
+        bias=bias,
+        fully_connected=estimate(squared_norms(levels, n, k), q, enumerated=exact),
+        closed_form=q * closed_form(n, k, bias=bias),
+        convolutional=estimate(local[:, k - 1], q, enumerated=True),
+        printed=float(printed(n, k, q)),
+        supported=float(supported(n, k, q)),
+        sharp=float(sharp(n, k, q)),
+    )
+
+
+def estimate(values: NDArray[np.float64], q: int, *, enumerated: bool) -> Estimate:
+    """The mean of one neuron's squared norms, for q neurons."""
+    mean = float(values.mean())
+    half = NORMAL_95 * float(values.std(ddof=1)) / sqrt(len(values))
+    return Estimate(
+        mean=q * mean,
+        low=q * (mean - half),
+        high=q * (mean + half),
+        inputs="enumerated" if enumerated else "sampled",
+        draws=len(values),
+    )
+
+
+def squared_norms(levels: Levels, n: int, k: int) -> NDArray[np.float64]:
+    """One neuron's ||dL/dw||^2, averaged over all permutations of its weights: (draws,).
+
+    A permutation of w moves a coefficient to another set of the same size, so the average of one
+    squared coefficient over all of them is the mean over all sets of that size.
+    """
+    below = k * levels[:, k - 1] / comb(n, k - 1)
+    return below + (n - k) * levels[:, k + 1] / comb(n, k + 1)
+
+
+def enumerated_levels(
+    n: int, degrees: int, bias: bool, rng: np.random.Generator, *, draws: int = DRAWS
+) -> Levels:
+    """Over all 2^n inputs, for drawn neurons: exact but for the draw of the neurons."""
+    inputs = all_inputs(n)
+    rows = [level_weights(fires) for fires in _firing(inputs, bias, draws, rng)]
+    levels = np.zeros((draws, degrees + 1))
+    levels[:, : n + 1] = np.concatenate(rows)[:, : degrees + 1]
+    return levels
+
+
+def _firing(
+    inputs: NDArray[np.floating], bias: bool, draws: int, rng: np.random.Generator
+) -> Iterator[NDArray[np.bool_]]:
+    """g(x) of Gaussian neurons on the inputs, a few neurons at a time: (few, inputs)."""
+    few = 32  # 2^16 inputs times 32 neurons: 16 MB
+    for start in range(0, draws, few):
+        count = min(few, draws - start)
+        w = rng.standard_normal((count, inputs.shape[1]))
+        b = rng.standard_normal((count, 1)) if bias else 0.0
+        yield w @ inputs.T + b > 0
+
+
+def sampled_levels(
+    n: int,
+    degrees: int,
+    bias: bool,
+    rng: np.random.Generator,
+    *,
+    draws: int = SAMPLED_DRAWS,
+    inputs: int = SAMPLED_INPUTS,
+) -> Levels:
+    """From sampled inputs, without systematic error: products of two samples stand for squares.
+
+    For independent x and y, E[g(x) g(y) prod_S x y] is the squared coefficient at S. Its mean over
+    all sets of a size depends on how many bits x and y differ in, and on nothing else.
+    """
+    kernels = np.stack([comb(n, d) * krawtchouk(n, d) for d in range(min(degrees, n) + 1)])
+    levels = np.zeros((draws, degrees + 1))
+    for row in range(draws):
+        rows = random_rows(2 * inputs, n, rng)
+        (fires,) = _firing(signs(rows, n), bias, 1, rng)
+        xs, ys = rows[:inputs][fires[0, :inputs]], rows[inputs:][fires[0, inputs:]]
+        differing = count_bits(xs[:, None] ^ ys)
+        pairs = np.bincount(differing.ravel(), minlength=n + 1)
+        levels[row, : len(kernels)] = kernels @ pairs / inputs**2
+    return levels
+
+
+def convolutional_levels(
+    k: int, bias: bool, rng: np.random.Generator, *, draws: int = 16 * DRAWS
+) -> Levels:
+    """The same for windows of k bits: the level k-1 is a neuron's whole ||dL/dw||^2.
+
+    Of all places only the one where the pattern lies has a gradient, and there no set of k+1 bits
+    exists. Nothing depends on n.
+    """
+    return enumerated_levels(k, k + 1, bias, rng, draws=draws)
+
+
+def closed_form(n: int, k: int, *, bias: bool = False) -> float:
+    """The fully connected layer's value for one Gaussian neuron, with nothing sampled.
+
+    Two inputs that differ in h bits fire one Gaussian neuron both with probability
+    1/2 - angle / (2 pi) (Sheppard); a bias is a bit that never differs.
+    """
+    h = np.arange(n + 1)
+    likely = np.array([comb(n, int(m)) for m in h]) / 2.0**n
+    both = 0.5 - np.arccos(1 - 2 * h / (n + bias)) / (2 * np.pi)
+
+    def coefficient(degree: int) -> float:
+        return float((likely * both * krawtchouk(n, degree)).sum())
+
+    return k * coefficient(k - 1) + ((n - k) * coefficient(k + 1) if k < n else 0.0)
+
+
+def vanishes(k: int, *, bias: bool) -> bool:
+    """Whether the gradient is exactly zero: for odd k from 3 on, unless there is a bias.
+
+    1{t > 0} is 1/2 plus an odd function, so without a bias it has no coefficient of even degree
+    but the constant.
+    """
+    return not bias and k % 2 == 1 and k > 1

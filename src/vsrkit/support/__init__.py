@@ -1,0 +1,1 @@
+"""The demo, and the self-test behind `vsrkit doctor`."""

@@ -1,0 +1,1 @@
+"""Training the flow network."""

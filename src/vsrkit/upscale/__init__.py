@@ -1,0 +1,1 @@
+"""File to file: options, plan, work folder, parts, workers, batches, previews, reports."""

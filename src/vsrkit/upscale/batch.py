@@ -1,0 +1,303 @@
+"""One request of the command line: a video, a pipe, a preview, or a folder of videos."""
+
+import logging
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, fields, replace
+from fractions import Fraction
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from vsrkit.errors import StoppedError, VideoError, VsrkitError
+from vsrkit.upscale.fidelity import check_page, write_report
+from vsrkit.upscale.folder import WorkFolder
+from vsrkit.upscale.job import OnProgress, Progress, Upscaled, put_together, upscale_video
+from vsrkit.upscale.pipe import RawVideo, piped, upscale_stream, write_parts, write_y4m
+from vsrkit.upscale.prepare import Wishes, prepare, whole_frames
+from vsrkit.upscale.preview import preview_video
+from vsrkit.upscale.settings import stride_of
+from vsrkit.upscale.target import open_target
+from vsrkit.video.encode import CODEC_OF
+from vsrkit.video.images import is_image, natural_order
+from vsrkit.video.mux import Clock
+from vsrkit.video.probe import UPRIGHT
+from vsrkit.video.read import EVERYTHING, Picture, Source, Span, in_span, open_source
+
+log = logging.getLogger("vsrkit")
+
+VIDEOS = {".mp4", ".mkv", ".mov", ".avi", ".webm", ".m4v", ".y4m", ".mpg", ".mpeg", ".ts", ".m2ts"}
+VIDEOS |= {".wmv", ".flv", ".vob", ".3gp", ".mts"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What the command line asks for."""
+
+    source: str
+    target: str
+    wishes: Wishes
+    span: Span = EVERYTHING
+    frame_rate: Fraction = Fraction(25)
+    raw: str | None = None
+    deinterlace: bool = True
+    overwrite: bool = False
+    restart: bool = False
+    report: Path | None = None
+    preview: int | None = None
+
+
+def upscale_any(request: Request, on_progress: OnProgress) -> tuple[list[str], int]:
+    """Do it; lines to show at the end, and how many videos failed."""
+    if request.raw and request.source != "-":
+        raise VideoError("--raw says what comes through a pipe; it goes with -i -")
+    if "-" in (request.source, request.target):
+        if request.report or request.preview is not None:
+            raise VideoError("--report and --preview need files; a pipe can be read only once")
+        return [_through_pipe(request, on_progress)], 0
+    if videos := videos_in(Path(request.source)):
+        run = _folder if request.preview is None else _preview_folder
+        return run(request, videos, on_progress)
+    if request.preview is not None:
+        if Path(request.target).suffix:
+            raise VideoError(
+                f"a preview is a folder of pictures; {request.target} looks like a file"
+            )
+        return _preview(request, on_progress), 0
+    return [_one(request, on_progress)], 0
+
+
+def videos_in(folder: Path) -> list[Path]:
+    """The videos of a folder; none where it is a folder of images or no folder.
+
+    A folder of videos may hold covers, and one of images a video or two: the greater number counts.
+    """
+    if not folder.is_dir():
+        return []
+    files = sorted(folder.iterdir(), key=natural_order)
+    found = [p for p in files if p.suffix.lower() in VIDEOS and p.name[0] != "."]
+    return found if len(found) >= sum(map(is_image, files)) else []
+
+
+def targets_of(videos: list[Path], folder: Path) -> list[Path]:
+    """Where each goes: under its own name, in mkv where we do not write its kind.
+
+    Where two would get the same name (a.avi and a.mkv), the second keeps its ending: a.avi.mkv.
+    """
+    names: dict[Path, str] = {}
+    for video in sorted(videos, key=lambda video: video.suffix not in CODEC_OF):
+        suffix = video.suffix.lower() if video.suffix.lower() in CODEC_OF else ".mkv"
+        taken = {name.casefold() for name in names.values()}
+        name = f"{video.stem}{suffix}"
+        names[video] = name if name.casefold() not in taken else f"{video.name}{suffix}"
+    return [folder / names[video] for video in videos]
+
+
+def _one(request: Request, on_progress: OnProgress) -> str:
+    if request.report:
+        check_page(request.report)
+        _check_comparable(request)
+    wishes = {f.name: getattr(request.wishes, f.name) for f in fields(Wishes)}
+    done = upscale_video(
+        request.source,
+        request.target,
+        **wishes,
+        span=request.span,
+        frame_rate=request.frame_rate,
+        deinterlace=request.deinterlace,
+        overwrite=request.overwrite,
+        restart=request.restart,
+        on_progress=on_progress,
+    )
+    if request.report:
+        source = open_source(request.source, frame_rate=request.frame_rate)
+        source = replace(source, span=request.span, deinterlace=request.deinterlace)
+        write_report(source, open_source(request.target), request.report)
+    return describe(done)
+
+
+def _check_comparable(request: Request) -> None:
+    """Refuse a report on an output that is smaller than its input before it is made."""
+    source, wanted = open_source(request.source), request.wishes.height
+    height, _ = source.turned_size(source.info.height, source.info.width)
+    if wanted is not None and wanted < height:
+        raise VideoError(
+            f"a report needs an upscaled video, and --height {wanted} is less than the "
+            f"{height} lines of {request.source}; leave --report out"
+        )
+
+
+def describe(done: Upscaled) -> str:
+    """What was made, in one line."""
+    speed = (done.frames - done.resumed) / max(done.seconds, 1e-3)
+    resumed = f", {done.resumed} of them earlier" if done.resumed else ""
+    shots = f"{done.shots} shot{'s' if done.shots != 1 else ''}"
+    return (
+        f"{done.path}: {done.frames} frames of {done.width}x{done.height}{resumed}, "
+        f"{shots}, {done.model}, {done.seconds:.1f} s ({speed:.2f} fps)"
+    )
+
+
+def _folder(request: Request, videos: list[Path], on_progress: OnProgress) -> tuple[list[str], int]:
+    """Every video of a folder; one that fails does not stop the others."""
+    lines, failed = [], 0
+    if Path(request.target).is_file() or Path(request.target).suffix.lower() in CODEC_OF:
+        raise VideoError(f"{request.source} holds videos, so the output is a folder, too")
+    if Path(request.target).resolve() == Path(request.source).resolve():
+        raise VideoError(f"input and output are the same folder, {request.source}; name another")
+    targets = targets_of(videos, Path(request.target))
+    for video, target in zip(videos, targets, strict=True):
+        begun = WorkFolder.beside(target).path.exists()
+        if target.exists() and not target.samefile(video) and not (request.overwrite or begun):
+            lines.append(f"{target}: is there already and was left; -y makes it anew")
+            continue
+        page = request.report and request.report.with_name(f"{video.stem}-{request.report.name}")
+        try:
+            lines.append(
+                _one(
+                    replace(request, source=str(video), target=str(target), report=page),
+                    on_progress,
+                )
+            )
+        except StoppedError:
+            raise
+        except Exception as error:  # noqa: BLE001  whatever is wrong with one, the others go on
+            failed += 1
+            lines.append(f"{video}: failed: {str(error) or type(error).__name__}")
+    lines.append(f"{len(videos) - failed} of {len(videos)} videos done")
+    return lines, failed
+
+
+def _preview_folder(
+    request: Request, videos: list[Path], on_progress: OnProgress
+) -> tuple[list[str], int]:
+    """A folder of pictures for each video, under its name."""
+    lines, failed = [], 0
+    for video in videos:
+        one = replace(request, source=str(video), target=str(Path(request.target) / video.name))
+        try:
+            lines += _preview(one, on_progress)
+        except Exception as error:  # noqa: BLE001  whatever is wrong with one, the others go on
+            failed += 1
+            lines.append(f"{video}: failed: {str(error) or type(error).__name__}")
+    return lines, failed
+
+
+def _preview(request: Request, on_progress: OnProgress) -> list[str]:
+    source = open_source(request.source, frame_rate=request.frame_rate)
+    source = whole_frames(replace(source, span=request.span, deinterlace=request.deinterlace))
+    prepared = prepare(source, request.wishes, suffix=None)
+    assert request.preview is not None
+    if request.preview < 1:
+        raise VsrkitError(f"--preview shows at least one frame of each shot, not {request.preview}")
+
+    def show(what: str, done: int, total: int) -> None:
+        stage = "scan" if what == "scan" else "upscale"
+        on_progress(Progress(stage=stage, done=done, total=total or None))  # type: ignore[arg-type]
+
+    stride = stride_of(prepared.engine.spec, request.wishes.quality)
+    written = preview_video(
+        source,
+        prepared.engine,
+        Path(request.target),
+        frames=request.preview,
+        stride=stride,
+        on_progress=show,
+    )
+    return [str(path) for path in written]
+
+
+def _through_pipe(request: Request, on_progress: OnProgress) -> str:
+    """Standard input or output: read once, so nothing is there to go on from."""
+    with ExitStack() as stack:
+        if request.source == "-":
+            raw = RawVideo.parse(request.raw) if request.raw else None
+            info, pictures = stack.enter_context(
+                piped(sys.stdin.buffer, raw, deinterlace=request.deinterlace)
+            )
+            source = Source(
+                path=Path("-"), info=info, span=request.span, deinterlace=request.deinterlace
+            )
+            whole_frames(source)
+            pictures = in_span(pictures, source)
+        else:
+            source = open_source(request.source, frame_rate=request.frame_rate)
+            source = replace(source, span=request.span, deinterlace=request.deinterlace)
+            pictures = whole_frames(source).pictures()
+        times: list[int] = []
+        read = counted(pictures, times, on_progress, source.info.frames)
+        if request.target == "-":
+            return _to_pipe(request, source, read)
+        return _pipe_to_file(request, source, read, times)
+
+
+def counted(
+    pictures: Iterator[Picture], times: list[int], on_progress: OnProgress, total: int | None
+) -> Iterator[Picture]:
+    """The same pictures; their times are added to `times`."""
+    for picture in pictures:
+        yield picture
+        times.append(picture.time)
+        on_progress(Progress(stage="upscale", done=len(times), total=total))
+
+
+def _to_pipe(request: Request, source: Source, pictures: Iterator[Picture]) -> str:
+    with TemporaryDirectory(prefix="vsrkit-") as scratch:
+        prepared = prepare(
+            source, request.wishes, suffix=".y4m", scratch=Path(scratch), by_rows=False
+        )
+        assert prepared.encoding is not None
+        frames = upscale_stream(
+            pictures,
+            prepared.engine,
+            size=(prepared.height, prepared.width),
+            turn=source.info.turn,
+            chunk=prepared.memory.chunk,
+        )
+        count = write_y4m(frames, prepared.encoding, sys.stdout.buffer)
+    return f"{count} frames of {prepared.width}x{prepared.height}"
+
+
+@contextmanager
+def _nothing_left_behind(folder: WorkFolder) -> Iterator[None]:
+    """A pipe cannot be read again: what is finished when it stops is of no use."""
+    folder.clear()
+    try:
+        yield
+    except KeyboardInterrupt as interrupt:
+        folder.clear()
+        raise StoppedError("stopped; what comes through a pipe begins anew") from interrupt
+    except BaseException:
+        folder.clear()
+        raise
+
+
+def _pipe_to_file(
+    request: Request, source: Source, pictures: Iterator[Picture], times: list[int]
+) -> str:
+    goal = open_target(request.target, source, overwrite=request.overwrite)
+    if goal.images:
+        raise VideoError("a pipe becomes a video file or a pipe; name the output *.mkv or -")
+    folder = WorkFolder.beside(goal.path)
+    with folder.held(), _nothing_left_behind(folder):
+        suffix = goal.path.suffix.lower()
+        prepared = prepare(
+            source, request.wishes, suffix=suffix, scratch=folder.path, by_rows=False
+        )
+        for line in prepared.notes:
+            log.warning("%s", line)
+        assert prepared.encoding is not None
+        size = (prepared.height, prepared.width)
+        frames = upscale_stream(
+            pictures,
+            prepared.engine,
+            size=size,
+            turn=source.info.turn if goal.turns else UPRIGHT,
+            chunk=prepared.memory.chunk,
+        )
+        parts = write_parts(frames, prepared.encoding, folder)
+        step = round(1 / source.info.frame_rate / source.info.time_base)
+        clock = Clock(times, max(1, step), source.info.time_base)
+        put_together(goal.path, parts, folder, prepared.encoding, clock, source)
+    folder.remove()
+    return f"{goal.path}: {len(times)} frames of {prepared.width}x{prepared.height}"

@@ -1,0 +1,278 @@
+"""How true an upscaled video is to its source, shot by shot, on one page that needs nothing else.
+
+There is no ground truth for a real video, but there is the input: made small again, the output must
+give it back; from frame to frame it must not change otherwise; its colours must not drift.
+"""
+
+import html
+import json
+import math
+from base64 import b64encode
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from fractions import Fraction
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+from tempfile import TemporaryFile
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from vsrkit import __version__
+from vsrkit.errors import VideoError
+from vsrkit.evaluate.metrics import luma
+from vsrkit.inference.shots import mark_cuts
+from vsrkit.models.layers.resample import bicubic_matrix, resample
+from vsrkit.video.images import encode_png
+from vsrkit.video.probe import UPRIGHT
+from vsrkit.video.read import Source, open_source, turned
+
+CROP = (270, 480)  # of the pictures shown, in pixels of the output
+WORST = 8  # frames shown
+POINTS = 600  # of the curve
+SAME = 99.0  # dB said for equal pictures
+
+
+@dataclass(slots=True)
+class Shot:
+    """One shot and its scores; means over its frames.
+
+    consistency: PSNR in dB of the output, reduced by bicubic with antialiasing, against the input.
+    flicker: mean absolute difference between how the output and how the bicubically enlarged input
+        change from frame to frame, in steps of 1/255 of luma.
+    drift: mean of the output's colour less that of the input's, in steps of 1/255 (R, G, B).
+    """
+
+    first: int
+    start_s: float
+    frames: int = 0
+    consistency: float = 0.0
+    lowest: float = math.inf
+    lowest_frame: int = 0
+    flicker: float = 0.0
+    drift: tuple[float, float, float] = (0.0, 0.0, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Worst:
+    """A part of a frame where the output strays most from the input, as PNG files."""
+
+    frame: int
+    shot: int
+    consistency: float
+    before: bytes  # bicubic
+    after: bytes
+
+
+@dataclass(slots=True)
+class Fidelity:
+    """All that the page shows."""
+
+    size: tuple[int, int]  # (height, width) of the input
+    output_size: tuple[int, int]
+    frames: int = 0
+    missing: int = 0  # frames of the input without a partner; below zero: the output has more
+    shots: list[Shot] = field(default_factory=list)
+    worst: list[Worst] = field(default_factory=list)
+    curve: list[float] = field(default_factory=list)  # consistency of every frame
+
+
+def write_report(source: Source | str | Path, target: Source | str | Path, page: Path) -> Fidelity:
+    """Compare a video with its upscaled copy and write the page; returns what is on it."""
+    source, target = (x if isinstance(x, Source) else open_source(x) for x in (source, target))
+    fidelity = compare_videos(source, target)
+    text = report_page(fidelity, source.path.name, target.path.name)
+    page.parent.mkdir(parents=True, exist_ok=True)
+    part = page.with_name(f"{page.name}.part")
+    part.write_text(text, encoding="utf-8")
+    part.replace(page)
+    return fidelity
+
+
+def check_page(page: Path) -> None:
+    """Refuse a place where no page can be written, before there is anything to write."""
+    if page.is_dir():
+        raise VideoError(f"{page} is a folder; name the report as a file, such as report.html")
+    try:
+        page.parent.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=page.parent):
+            pass
+    except OSError as error:
+        raise VideoError(f"cannot write the report {page}: {error.strerror}") from error
+
+
+@torch.inference_mode()
+def compare_videos(source: Source, target: Source) -> Fidelity:
+    """Decode both side by side. Holds a few frames, however long they are."""
+    outputs = target.frames()
+    times = _Times(source)
+    same = source.info.turn == target.info.turn  # images are written upright
+    turn = UPRIGHT if same else source.info.turn
+    meter: _Meter | None = None
+    for frame, cut in mark_cuts(times.frames()):
+        lr, sr = turned(frame, turn), next(outputs, None)
+        if meter is None:
+            if sr is None:
+                raise VideoError(f"{target.path} holds no frames to compare")
+            meter = _Meter(lr, sr)
+        if sr is None:
+            meter.fidelity.missing += 1
+            continue
+        meter.add(lr, sr, cut=cut, seconds=times.seconds(meter.fidelity.frames))
+    if meter is None:
+        raise VideoError(f"{source.path} holds no frames to compare")
+    meter.fidelity.missing -= sum(1 for _ in outputs)
+    return meter.finished()
+
+
+class _Times:
+    """Seconds of the frames that were read but not yet asked for."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.known: dict[int, Fraction] = {}
+
+    def frames(self) -> Iterator[Tensor]:
+        for number, picture in enumerate(self.source.pictures()):
+            self.known[number] = picture.time * self.source.info.time_base
+            yield picture.rgb()
+
+    def seconds(self, number: int) -> float:
+        return float(self.known.pop(number))
+
+
+class _Meter:
+    """Takes pairs of frames in order and keeps the sums of the shot they belong to."""
+
+    def __init__(self, lr: Tensor, sr: Tensor) -> None:
+        self.fidelity = Fidelity(_size(lr), _size(sr))
+        (height, width), (high, wide) = self.fidelity.size, self.fidelity.output_size
+        if min(high, wide) < 1 or (high < height) or (wide < width):
+            raise VideoError(
+                f"the output is {wide}x{high}, smaller than the input ({width}x{height}); "
+                "a report needs an upscaled video"
+            )
+        self.down = (
+            bicubic_matrix(high, Fraction(height, high)),
+            bicubic_matrix(wide, Fraction(width, wide)),
+        )
+        self.up = (
+            bicubic_matrix(height, Fraction(high, height)),
+            bicubic_matrix(width, Fraction(wide, width)),
+        )
+        self.before: tuple[Tensor, Tensor] | None = None  # luma of the last bicubic and output
+
+    def add(self, lr: Tensor, sr: Tensor, *, cut: bool, seconds: float) -> None:
+        fidelity = self.fidelity
+        lr, sr = lr.clamp(0, 1), sr.clamp(0, 1)
+        if cut or not fidelity.shots:
+            fidelity.shots.append(Shot(first=fidelity.frames, start_s=seconds))
+            self.before = None
+        shot = fidelity.shots[-1]
+        error = (resample(sr, *self.down) - lr).square().mean(0)  # (H, W)
+        decibels = min(SAME, -10 * math.log10(max(float(error.mean()), 1e-12)))
+        bicubic = resample(luma(lr * 255), *self.up)
+        now = (bicubic, luma(sr * 255))
+        if self.before is not None:
+            change = (now[1] - self.before[1]) - (now[0] - self.before[0])
+            shot.flicker += float(change.abs().mean())
+        self.before = now
+        drift = (sr.mean((1, 2)) - lr.mean((1, 2))) * 255
+        shot.drift = tuple(a + float(b) for a, b in zip(shot.drift, drift, strict=True))  # type: ignore[assignment]
+        shot.consistency += decibels
+        shot.frames += 1
+        if decibels < shot.lowest:
+            shot.lowest, shot.lowest_frame = decibels, fidelity.frames
+            self._show(lr, sr, error, decibels)
+        fidelity.curve.append(round(decibels, 2))
+        fidelity.frames += 1
+
+    def _show(self, lr: Tensor, sr: Tensor, error: Tensor, decibels: float) -> None:
+        """Keep the frame's pictures if it is among the worst; one for each shot."""
+        kept, shot = self.fidelity.worst, len(self.fidelity.shots) - 1
+        others = [worst for worst in kept if worst.shot != shot]
+        if len(others) >= WORST and decibels >= max(x.consistency for x in others):
+            return
+        top, left = _worst_place(error, self.fidelity.output_size)
+        part = (..., slice(top, top + CROP[0]), slice(left, left + CROP[1]))
+        before = resample(lr, *self.up)[part]
+        worst = Worst(
+            self.fidelity.frames, shot, decibels, encode_png(before), encode_png(sr[part])
+        )
+        self.fidelity.worst = sorted([*others, worst], key=lambda x: x.consistency)[:WORST]
+
+    def finished(self) -> Fidelity:
+        for shot in self.fidelity.shots:
+            shot.consistency /= shot.frames
+            shot.flicker /= max(shot.frames - 1, 1)
+            shot.drift = tuple(total / shot.frames for total in shot.drift)  # type: ignore[assignment]
+        return self.fidelity
+
+
+def _size(frame: Tensor) -> tuple[int, int]:
+    return frame.shape[-2], frame.shape[-1]
+
+
+def _worst_place(error: Tensor, output_size: tuple[int, int]) -> tuple[int, int]:
+    """Top and left, in the output, of the crop that holds most of the error."""
+    ratio = output_size[0] / error.shape[0], output_size[1] / error.shape[1]
+    height, width = (
+        max(1, min(side, round(crop / r)))
+        for side, crop, r in zip(error.shape, CROP, ratio, strict=True)
+    )
+    sums = F.avg_pool2d(error[None, None], (height, width), stride=max(1, min(height, width) // 4))
+    row, column = divmod(int(sums.argmax()), sums.shape[-1])
+    step = max(1, min(height, width) // 4)
+    return round(row * step * ratio[0]), round(column * step * ratio[1])
+
+
+def report_page(fidelity: Fidelity, source: str, target: str) -> str:
+    """The page, with all its pictures inside."""
+    template = files("vsrkit.upscale").joinpath("fidelity.html").read_text("utf-8")
+    (height, width), (high, wide) = fidelity.size, fidelity.output_size
+    content = {
+        "shots": [asdict(shot) for shot in fidelity.shots],
+        "worst": [
+            {
+                "frame": worst.frame,
+                "shot": worst.shot,
+                "consistency": worst.consistency,
+                "before": _inline(worst.before),
+                "after": _inline(worst.after),
+            }
+            for worst in fidelity.worst
+        ],
+        "curve": _thinned(fidelity.curve),
+        "frames": fidelity.frames,
+    }
+    return Template(template).substitute(
+        title=html.escape(f"{target}: how true it is to {source}"),
+        summary=html.escape(
+            f"{fidelity.frames} frames, {width}x{height} became {wide}x{high}, "
+            f"{len(fidelity.shots)} shots."
+        ),
+        warning=html.escape(_warning(fidelity)),
+        version=html.escape(__version__),
+        # "</" would end the script in which this stands.
+        content=json.dumps(content).replace("</", "<\\/"),
+    )
+
+
+def _warning(fidelity: Fidelity) -> str:
+    if fidelity.missing > 0:
+        return f"The output lacks {fidelity.missing} frames of the input."
+    if fidelity.missing < 0:
+        return f"The output has {-fidelity.missing} frames more than the input."
+    return ""
+
+
+def _inline(png: bytes) -> str:
+    return "data:image/png;base64," + b64encode(png).decode("ascii")
+
+
+def _thinned(curve: list[float]) -> list[list[float]]:
+    """(frame, lowest value) of at most POINTS equal stretches: a bad frame must stay visible."""
+    step = -(-len(curve) // POINTS) or 1
+    return [[start, min(curve[start : start + step])] for start in range(0, len(curve), step)]

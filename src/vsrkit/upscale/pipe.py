@@ -1,0 +1,122 @@
+"""Upscale what comes through a pipe: frame in, frame out, nothing kept on the way but context."""
+
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from itertools import chain, islice
+from pathlib import Path
+from typing import IO
+
+import av
+from av.container import InputContainer
+from av.video.frame import VideoFrame
+from torch import Tensor
+
+from vsrkit.errors import VideoError
+from vsrkit.inference.engine import Engine, upscale_marked
+from vsrkit.inference.shots import mark_cuts
+from vsrkit.models.layers.resample import fitted
+from vsrkit.upscale.folder import WorkFolder
+from vsrkit.upscale.parts import PART_FRAMES
+from vsrkit.upscale.prefetch import ahead
+from vsrkit.video.encode import Encoder, Encoding, encode_all
+from vsrkit.video.files import write_packets
+from vsrkit.video.probe import UPRIGHT, Turn, VideoInfo, describe, video_stream
+from vsrkit.video.read import Picture, decode, deinterlaced, timed, turned
+from vsrkit.video.y4m import FRAME, y4m_header
+
+
+@dataclass(frozen=True, slots=True)
+class RawVideo:
+    """What rawvideo on a pipe is; y4m says it by itself."""
+
+    width: int
+    height: int
+    pix_fmt: str
+    rate: Fraction
+
+    @classmethod
+    def parse(cls, text: str) -> "RawVideo":
+        """From `320x180,yuv420p,25`."""
+        number = r"[1-9]\d*"
+        words = rf"({number})x({number}),(\w+),({number}(?:\.\d+|/{number})?)"
+        match = re.fullmatch(words, text)
+        if match is None:
+            raise VideoError(f"{text!r} does not describe rawvideo; write 320x180,yuv420p,25")
+        return cls(int(match[1]), int(match[2]), match[3], Fraction(match[4]))
+
+
+@contextmanager
+def piped(
+    stream: IO[bytes], raw: RawVideo | None = None, *, deinterlace: bool = True
+) -> Iterator[tuple[VideoInfo, Iterator[Picture]]]:
+    """What a pipe holds, and its frames."""
+    options = {}
+    if raw:
+        options = {
+            "video_size": f"{raw.width}x{raw.height}",
+            "pixel_format": raw.pix_fmt,
+            "framerate": str(raw.rate),
+        }
+    try:
+        container = av.open(stream, "r", format="rawvideo" if raw else None, options=options)
+    except (av.FFmpegError, ValueError, OSError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise VideoError(f"cannot read a video from the pipe: {reason}") from error
+    with container:
+        yield _look(container, deinterlace=deinterlace)
+
+
+def _look(container: InputContainer, *, deinterlace: bool) -> tuple[VideoInfo, Iterator[Picture]]:
+    path = Path("-")
+    stream = video_stream(container, path)
+    decoded = decode(container, stream, path)
+    first = next(decoded)
+    info = replace(describe(container, stream, [first]), streams=())
+    pictures: Iterator[VideoFrame] = chain([first], decoded)
+    if info.interlaced and deinterlace:
+        pictures = deinterlaced(pictures, stream)
+    return info, timed(pictures, info)
+
+
+def upscale_stream(
+    pictures: Iterator[Picture],
+    engine: Engine,
+    *,
+    size: tuple[int, int],
+    turn: Turn = UPRIGHT,
+    chunk: int = 8,
+) -> Iterator[Tensor]:
+    """Finished frames (3, H, W) for pictures that come once."""
+    marked = mark_cuts(picture.rgb() for picture in pictures)
+    for frame in ahead(upscale_marked(ahead(marked, chunk), engine), chunk):
+        yield turned(fitted(frame, *size), turn)
+
+
+def write_y4m(frames: Iterable[Tensor], encoding: Encoding, out: IO[bytes]) -> int:
+    """Write frames to a pipe as they come; how many there were."""
+    encoder = Encoder(encoding)
+    count = 0
+    try:
+        out.write(y4m_header(encoding))
+        for frame in frames:
+            for packet in encoder.encode(frame):
+                out.write(FRAME + packet.data)
+            count += 1
+        out.flush()
+    except BrokenPipeError as error:
+        raise VideoError("the reader of the output pipe went away") from error
+    return count
+
+
+def write_parts(frames: Iterable[Tensor], encoding: Encoding, folder: WorkFolder) -> list[Path]:
+    """Encode frames into parts, as a job from a file has them."""
+    parts: list[Path] = []
+    stream = iter(frames)
+    while group := list(islice(stream, 1)):
+        parts.append(folder.part(len(parts)))
+        frames_of_part = chain(group, islice(stream, PART_FRAMES - 1))
+        write_packets(parts[-1], encode_all(frames_of_part, encoding))
+    return parts

@@ -1,0 +1,269 @@
+"""What upscaling a video will take, before the hours are spent: time, memory, size, warnings."""
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import timedelta
+from fractions import Fraction
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from vsrkit.errors import VideoError
+from vsrkit.inference.engine import Engine
+from vsrkit.inference.memory import frames_at_once, show
+from vsrkit.inference.tiles import plan_spans
+from vsrkit.inference.windows import Piece
+from vsrkit.models.layers.resample import fitted
+from vsrkit.models.spec import Carried
+from vsrkit.upscale.batch import targets_of, videos_in
+from vsrkit.upscale.prepare import Prepared, Wishes, prepare, whole_frames
+from vsrkit.upscale.sampling import count_frames, middle, sample
+from vsrkit.upscale.settings import stride_of
+from vsrkit.upscale.source_checks import look_for_faults, warnings
+from vsrkit.video.encode import Encoder, Encoding
+from vsrkit.video.images import encode_png
+from vsrkit.video.probe import VideoInfo, probe
+from vsrkit.video.read import EVERYTHING, Source, Span, open_source
+
+CROP = 96  # side of the part that is upscaled for the measurement
+MADE = 6  # frames upscaled for it, at least: an encoder needs a few to show what it saves
+KEYFRAME_EVERY = 250  # frames, at most; what encoders do unless told otherwise
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What a run will do and take; sizes in bytes, estimates rounded by nobody."""
+
+    source: str
+    frames: int
+    duration_s: float | None
+    size: tuple[int, int]  # (height, width)
+    output_size: tuple[int, int]
+    model: str
+    precision: str
+    codec: str
+    pix_fmt: str
+    tile: int | None
+    tiles: int  # for each frame
+    peak_memory: int
+    seconds_per_frame: float
+    seconds: float
+    file_size: int
+    streams: dict[str, int]  # how many of each kind are kept
+    notes: list[str]  # what is otherwise than usual for memory's sake
+    warnings: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What a short run on a small part of the frames took."""
+
+    seconds_per_pixel: float  # of the input, for each frame kept
+    encoding_per_pixel: float  # seconds, of the output
+    key_bytes: float  # for each pixel of the output
+    other_bytes: float
+
+
+def plan_video(
+    source: str | Path,
+    target: str | Path = "output.mkv",
+    wishes: Wishes = Wishes(),  # noqa: B008  frozen
+    *,
+    span: Span = EVERYTHING,
+    frame_rate: Fraction = Fraction(25),
+    deinterlace: bool = True,
+) -> Plan:
+    """Look at a video, try a small part of it, and say what upscaling it all will take.
+
+    Everything is as in `upscale_video`; of the target only the ending counts (none: PNG files, - is
+    a pipe), and nothing is written. Where the file does not say how many frames it has, its packets
+    are counted.
+    """
+    if str(source) == "-":
+        raise VideoError("a pipe can be read only once; plan needs a file")
+    if videos_in(Path(source)):
+        raise VideoError(f"{source} is a folder of videos; plan_folder looks at each")
+    opened = replace(open_source(source, frame_rate=frame_rate), span=span)
+    if opened.info.interlaced and not deinterlace:
+        whole_frames(replace(opened, deinterlace=False))
+    if opened.info.frames is None:
+        opened = replace(opened, info=probe(source, count=True))
+    suffix = ".y4m" if str(target) == "-" else Path(target).suffix.lower()
+    prepared = prepare(opened, wishes, suffix=suffix if suffix not in ("", ".png") else None)
+    info, memory = opened.info, prepared.memory
+    frames = count_frames(opened)
+    if frames == 0:
+        raise VideoError(f"{source} has no frames from --start to --end")
+    measured = measure(opened, prepared, stride_of(prepared.engine.spec, wishes.quality))
+    tiles, area = _tiles(prepared.engine, info)
+    pixels = prepared.height * prepared.width
+    keys = ceil(frames / KEYFRAME_EVERY)
+    per_frame = area * measured.seconds_per_pixel + pixels * measured.encoding_per_pixel
+    size = pixels * (keys * measured.key_bytes + (frames - keys) * measured.other_bytes)
+    kept = _kept(info, suffix)
+    return Plan(
+        source=str(source),
+        frames=frames,
+        duration_s=float(frames / info.frame_rate),
+        size=(info.height, info.width),
+        output_size=(prepared.height, prepared.width),
+        model=prepared.model,
+        precision=str(prepared.engine.precision),
+        codec=prepared.encoding.codec if prepared.encoding else "png",
+        pix_fmt=prepared.encoding.pix_fmt if prepared.encoding else "rgb",
+        tile=prepared.engine.spec.tile or memory.tile,
+        tiles=tiles,
+        peak_memory=memory.peak * wishes.workers,
+        seconds_per_frame=per_frame,
+        seconds=frames * per_frame,
+        file_size=round(size),
+        streams={kind: kept.count(kind) for kind in sorted(set(kept))},
+        notes=list(prepared.notes),
+        warnings=warnings(info, look_for_faults(opened), (prepared.height, prepared.width)),
+    )
+
+
+def plan_folder(
+    folder: str | Path,
+    target: str | Path = "output",
+    wishes: Wishes = Wishes(),  # noqa: B008  frozen
+    *,
+    span: Span = EVERYTHING,
+    frame_rate: Fraction = Fraction(25),
+    deinterlace: bool = True,
+) -> tuple[list[Plan], list[str]]:
+    """The plans of all videos of a folder, and a line for each that cannot be upscaled."""
+    videos = videos_in(Path(folder))
+    plans, failed = [], []
+    for video, path in zip(videos, targets_of(videos, Path(target)), strict=True):
+        try:
+            made = plan_video(
+                video, path, wishes, span=span, frame_rate=frame_rate, deinterlace=deinterlace
+            )
+            plans.append(made)
+        except Exception as error:  # noqa: BLE001  whatever is wrong with one, the others go on
+            failed.append(f"{video}: {str(error) or type(error).__name__}")
+    return plans, failed
+
+
+def _kept(info: VideoInfo, suffix: str) -> list[str]:
+    """The kinds of the other streams that a file `*suffix` has a place for."""
+    places = {".mkv": ("attachment", "audio", "subtitle"), ".y4m": (), ".png": (), "": ()}
+    return [s.kind for s in info.streams if s.kind in places.get(suffix, ("audio", "subtitle"))]
+
+
+def measure(source: Source, prepared: Prepared, stride: int) -> Measured:
+    """Upscale the middle of a few frames in a row from the middle of the video, and encode it."""
+    engine, info = prepared.engine, source.info
+    side = engine.spec.tile or CROP
+    seen, kept = frames_at_once(engine.spec.context)
+    clip = middle(sample(source, seen + MADE), side, side)
+    runs = _runs(engine, clip, seen, max(kept, stride))
+    next(runs)  # the first prepares: libraries choose their kernels, memory is fetched
+    begin = time.perf_counter()
+    made = [frame for frames in runs for frame in frames]
+    spent = time.perf_counter() - begin
+    height, width = clip.shape[-2:]
+    rows, columns = (  # of the result, which may be smaller than what the model makes
+        round(height * prepared.height / info.height),
+        round(width * prepared.width / info.width),
+    )
+    encoding_s, key_bytes, other_bytes = _encode(
+        [fitted(frame, rows, columns) for frame in made], prepared.encoding
+    )
+    return Measured(
+        seconds_per_pixel=spent / len(made) / (height * width),
+        encoding_per_pixel=encoding_s,
+        key_bytes=key_bytes,
+        other_bytes=other_bytes,
+    )
+
+
+def _runs(engine: Engine, clip: Tensor, seen: int, kept: int) -> Iterator[list[Tensor]]:
+    """Upscaled frames, run by run, of a clip inside a shot: first a run to warm up."""
+    if isinstance(engine.spec.context, Carried):
+        carried = engine.carry(clip)
+        yield [next(carried)]
+        yield from ([frame] for frame in carried)
+        return
+    skip = (seen - kept) // 2
+    places = range(max(1, min(MADE // kept, len(clip) - seen + 1)))
+    keep = slice(skip, skip + kept)
+    yield list(engine.run(Piece(clip[:seen].flip(-1), keep)))  # mirrored: not to be recalled
+    for start in places:
+        yield list(engine.run(Piece(clip[start : start + seen], keep)))
+
+
+def _encode(frames: list[Tensor], encoding: Encoding | None) -> tuple[float, float, float]:
+    """Seconds, bytes of a key frame and bytes of another one, for each pixel of the output."""
+    high, wide = (max(2, side - side % 2) for side in frames[0].shape[-2:])
+    pixels = high * wide
+    begin = time.perf_counter()
+    if encoding is None:
+        keys, others = [len(encode_png(frame)) for frame in frames], []
+    else:
+        encoder = Encoder(replace(encoding, height=high, width=wide))
+        packets = [packet for frame in frames for packet in encoder.encode(frame[:, :high, :wide])]
+        packets += encoder.finish()
+        keys = [len(packet.data) for packet in packets if packet.keyframe]
+        others = [len(packet.data) for packet in packets if not packet.keyframe]
+    spent = time.perf_counter() - begin
+    key = sum(keys) / len(keys)
+    other = sum(others) / len(others) if others else key
+    return spent / len(frames) / pixels, key / pixels, other / pixels
+
+
+def _tiles(engine: Engine, info: VideoInfo) -> tuple[int, int]:
+    """How many tiles a frame has, and the pixels of the input that they hold together."""
+    tile = engine.spec.tile or engine.tile
+    if tile is None:
+        return 1, info.height * info.width
+    overlap = engine.overlap or min(32, tile // 4)
+    counts, sides = [], []
+    for length in (info.height, info.width):
+        size = min(tile, max(length, engine.spec.tile or 0))
+        spans = plan_spans(max(length, size), size, min(overlap, size // 2))
+        counts.append(len(spans))
+        sides.append(len(spans) * size)
+    return counts[0] * counts[1], sides[0] * sides[1]
+
+
+def as_json(plan: Plan) -> dict[str, Any]:
+    """The same as plain values."""
+    return asdict(plan)
+
+
+def describe(plan: Plan) -> str:
+    """A few lines for people."""
+    (height, width), (high, wide) = plan.size, plan.output_size
+    length = f", {_clock(plan.duration_s)}" if plan.duration_s else ""
+    streams = ", ".join(f"{count} {kind}" for kind, count in plan.streams.items()) or "none"
+    tiles = f"{plan.tiles} tiles of {plan.tile} a frame" if plan.tiles > 1 else "whole frames"
+    size = f"{plan.file_size / 1e6:.1f} MB"
+    facts = {
+        "input": f"{plan.source}: {plan.frames} frames of {width}x{height}{length}",
+        "output": f"{wide}x{high}, {plan.codec} {plan.pix_fmt}, about {size}",
+        "kept": streams,
+        "model": f"{plan.model}, {plan.precision}, {tiles}",
+        "memory": f"at most {show(plan.peak_memory)}",
+        "time": f"about {_clock(plan.seconds)} ({plan.seconds_per_frame:.2f} s a frame)",
+    }
+    lines = [f"{name:<8} {text}" for name, text in facts.items()]
+    lines += [f"note     {line}" for line in plan.notes]
+    return "\n".join([*lines, *(f"warning  {line}" for line in plan.warnings)])
+
+
+def describe_all(plans: Sequence[Plan], failed: Sequence[str]) -> str:
+    """The same for each video of a folder, and what all of them take."""
+    size = sum(plan.file_size for plan in plans) / 1e6
+    wait = _clock(sum(plan.seconds for plan in plans))
+    total = f"{len(plans)} videos: about {wait}, about {size:.1f} MB"
+    blocks = [*map(describe, plans), *(f"failed   {line}" for line in failed), f"total    {total}"]
+    return "\n\n".join(blocks)
+
+
+def _clock(seconds: float) -> str:
+    return str(timedelta(seconds=ceil(seconds)))

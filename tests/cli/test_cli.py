@@ -1,0 +1,131 @@
+"""The command: help without torch, exit codes, one line per error, the demo, the list."""
+
+import json
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+import typer
+
+from vsrkit import cli
+from vsrkit.errors import StoppedError, VsrkitError
+from vsrkit.models.zoo import list_models
+from vsrkit.models.zoo.counting import CountOnly
+from vsrkit.models.zoo.listing import count_facts
+from vsrkit.support import demo
+
+
+def run(*arguments, check=True):
+    return subprocess.run(
+        [sys.executable, "-m", "vsrkit", *arguments], capture_output=True, text=True, check=check
+    )
+
+
+def run_inside(monkeypatch, capsys, *arguments):
+    """Exit code and output of `main`, in this process."""
+    monkeypatch.setattr(sys, "argv", ["vsrkit", *arguments])
+    with pytest.raises(SystemExit) as stop:
+        cli.main()
+    out, err = capsys.readouterr()
+    return stop.value.code, out, err
+
+
+def test_help_names_the_exit_codes_and_does_not_import_torch():
+    code = (
+        "import sys\nsys.argv = ['vsrkit', '--help']\n"
+        "from vsrkit.cli import main\n"
+        "try:\n    main()\nfinally:\n    assert 'torch' not in sys.modules"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "0 done, 1 failed, 2 wrong usage, 130 interrupted" in out.stdout
+
+
+@pytest.mark.parametrize("arguments", [["nonsense"], ["models", "--nonsense"], ["evaluate"]])
+def test_wrong_usage_is_two(monkeypatch, capsys, arguments):
+    assert run_inside(monkeypatch, capsys, *arguments)[0] == 2
+
+
+def failing(error):
+    def command():
+        raise error
+
+    app = typer.Typer(pretty_exceptions_enable=False)
+    app.command()(command)
+    return app
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "text"),
+    [
+        (VsrkitError("no such\nthing; do this"), 1, "vsrkit: no such thing; do this\n"),
+        (OSError(28, "No space left on device"), 1, "No space left on device; mend that"),
+        (ValueError("odd"), 1, "vsrkit: unexpected ValueError: odd; --debug shows where"),
+        (KeyboardInterrupt(), 130, ""),
+        (StoppedError("stopped by SIGINT; go on with --resume"), 130, "go on with --resume"),
+    ],
+)
+def test_an_error_is_one_line_and_a_code(monkeypatch, capsys, error, code, text):
+    monkeypatch.setattr(cli, "app", failing(error))
+    found, _, err = run_inside(monkeypatch, capsys)
+    assert found == code
+    assert text in err
+    assert len(err.splitlines()) <= 1
+
+
+@pytest.mark.parametrize("arguments", [["--debug"], []])
+def test_the_trace_comes_only_with_debug(monkeypatch, arguments):
+    monkeypatch.setattr(cli, "app", failing(VsrkitError("x")))
+    monkeypatch.setattr(sys, "argv", ["vsrkit", *arguments])
+    with pytest.raises(VsrkitError if arguments else SystemExit):
+        cli.main()
+
+
+def test_version():
+    assert run("--version").stdout.strip() == "vsrkit 0.1.0"
+
+
+@pytest.fixture(scope="module")
+def listed():
+    return json.loads(run("models", "--json").stdout)
+
+
+def test_models_as_json(listed):
+    rows = {row["name"]: row for row in listed}
+    assert list(rows) == list_models()
+    assert rows["vsrt-reds"]["parameters"] == 32_564_335
+    assert rows["vsrt-reds"]["frames"] == "5 -> 5"
+    assert rows["bicubic"]["needs_weights"] is False
+    assert all(row["licence"] for row in listed)
+
+
+@pytest.mark.parametrize("name", ["bicubic", "vsrt-s", "edvr-m", "frvsr"])
+def test_the_stored_facts_are_what_is_counted(listed, name):
+    stored = next(row for row in listed if row["name"] == name)
+    assert count_facts(name).items() <= stored.items()
+
+
+def test_counting_agrees_with_a_sum_by_hand():
+    with torch.no_grad(), CountOnly() as counter:
+        out = torch.nn.Conv2d(3, 8, 3, padding=1)(torch.zeros(1, 3, 10, 10))
+        out.flatten(2).transpose(1, 2) @ torch.zeros(8, 5)
+    assert counter.flop == 2 * 100 * 3 * 8 * 9 + 2 * 100 * 8 * 5
+
+
+def test_the_demo_writes_a_video_a_picture_and_numbers(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(demo, "best_at_hand", lambda: "bicubic")
+    code, out, _ = run_inside(monkeypatch, capsys, "demo", "-o", str(tmp_path / "out"))
+    assert code == 0
+    assert "24 frames of 176x100 became 704x400 with bicubic" in out
+    made = {p.name for p in (tmp_path / "out").iterdir()}
+    assert made == {"input.mp4", "output.mp4", "side-by-side.png", "numbers.json"}
+    numbers = json.loads((tmp_path / "out" / "numbers.json").read_text())
+    assert numbers["psnr"] == numbers["bicubic_psnr"] == pytest.approx(22.36, abs=0.05)
+
+
+def test_help_is_quick():
+    """Generous: half a second is the aim, a loaded machine may take a few times as long."""
+    begin = time.perf_counter()
+    run("--help")
+    assert time.perf_counter() - begin < 5

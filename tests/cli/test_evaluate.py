@@ -1,0 +1,149 @@
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from tests.data.trees import random_clip, write_clip, write_vid4, write_vimeo
+from tests.paths import ROOT
+from typer.testing import CliRunner
+
+from vsrkit.cli import app
+from vsrkit.errors import DataError, UnknownModelError, VsrkitError, WeightsError
+from vsrkit.evaluate import command as run
+from vsrkit.evaluate.command import choose_metrics, evaluate_models
+from vsrkit.models.rrn import RRN, RRNConfig
+from vsrkit.models.zoo import save_model
+
+
+def vsrkit(*words: object):
+    return CliRunner().invoke(app, [str(word) for word in words], catch_exceptions=True)
+
+
+@pytest.fixture
+def vid4(tmp_path: Path) -> Path:
+    write_vid4(tmp_path / "Vid4", frames=2)
+    return tmp_path / "Vid4"
+
+
+def test_prints_a_table_with_the_published_rows(vid4: Path) -> None:
+    done = vsrkit("evaluate", "-m", "bicubic", "--set", "vid4", "--data", vid4)
+    assert done.exit_code == 0, done.output
+    rows = [line for line in done.output.splitlines() if line.startswith("│")]
+    assert sum("[published]" in row for row in rows) == 13
+    published = next(row for row in rows if "VSR-Transformer" in row)
+    assert "24.08/0.8125" in published
+    assert "27.36/0.8258" in published
+    assert rows[-1].startswith("│ bicubic")
+    assert "*" in rows[-1]  # two frames of 41 are not the set
+    assert "protocol vid4: Y (MATLAB BT.601) of 8-bit frames, border 0, every frame" in done.output
+    assert "LR frames made from the ground truth by BI x4" in done.output
+    assert "partial: calendar, only 2 frames" in done.output
+    assert "compare it with nothing else" in done.output
+    assert "ms per frame, peak memory" in done.output
+
+
+def test_json_has_what_the_documentation_says(vid4: Path, tmp_path: Path) -> None:
+    done = vsrkit(
+        "evaluate", "-m", "bicubic", "--data", vid4, "--json", tmp_path / "out" / "r.json"
+    )
+    assert done.exit_code == 0, done.output
+    content = json.loads((tmp_path / "out" / "r.json").read_text())
+    assert (content["format"], content["model"], content["set"]) == (1, "bicubic", "vid4")
+    assert content["protocol"]["channel"] == "y"
+    assert list(content["clips"]) == ["calendar", "city", "foliage", "walk"]
+    psnr = [clip["psnr"] for clip in content["clips"].values()]
+    assert content["average"]["psnr"] == pytest.approx(sum(psnr) / 4)
+    assert content["clips"]["city"]["frames"] == 2
+    assert content["partial"] is True
+    documented = (ROOT / "docs" / "evaluate.md").read_text()
+    for key in content:
+        assert f"`{key}`" in documented
+    assert str(tmp_path) not in json.dumps(content)  # results are passed on; paths are private
+
+
+def test_several_models_make_one_table_and_a_list(vid4: Path, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    checkpoint = tmp_path / "mine.safetensors"
+    save_model(checkpoint, RRN(RRNConfig(channels=8, blocks=1)))
+    words = ("-m", "bicubic", "-m", checkpoint, "--data", vid4, "--json", tmp_path / "r.json")
+    done = vsrkit("evaluate", *words, "--clip", "city", "--save-frames", tmp_path / "frames")
+    assert done.exit_code == 0, done.output
+    content = json.loads((tmp_path / "r.json").read_text())
+    assert [result["model"] for result in content] == ["bicubic", "mine"]
+    assert content[0]["weights_sha256"] is None
+    assert len(content[1]["weights_sha256"]) == 64
+    assert content[0]["left_out"] == ["calendar", "foliage", "walk"]
+    assert "partial: left out calendar, foliage, walk" in done.output
+    assert (tmp_path / "frames" / "mine" / "city" / "00000001.png").is_file()
+
+
+def test_equal_frames_are_infinitely_good_in_valid_json(tmp_path: Path) -> None:
+    write_clip(tmp_path / "set" / "a", torch.zeros(2, 3, 32, 32))
+    done = vsrkit(
+        "evaluate", "-m", "bicubic", "--data", tmp_path / "set", "--json", tmp_path / "r.json"
+    )
+    assert done.exit_code == 0, done.output
+    strict = json.loads((tmp_path / "r.json").read_text(), parse_constant=pytest.fail)
+    assert strict["average"]["psnr"] == "inf"
+
+
+def test_many_clips_are_listed_below_one_another(tmp_path: Path) -> None:
+    write_vimeo(tmp_path, test=tuple(f"00001/{n:04d}" for n in range(1, 9)))
+    done = vsrkit("evaluate", "-m", "bicubic", "--data", tmp_path)
+    assert done.exit_code == 0, done.output
+    assert "00001/0008" in done.output
+    assert "37.71/0.9494" in done.output
+    assert "centre frame only" in done.output
+    assert "read from the set's vimeo_septuplet_matlabLRx4/sequences" in done.output
+
+
+def test_all_metrics_have_a_table(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(run, "vmaf_at_hand", lambda: False)
+    write_clip(tmp_path / "a", random_clip(2, 164, 168))
+    done = vsrkit("evaluate", "-m", "bicubic", "--data", tmp_path, "--metrics", "all")
+    assert done.exit_code == 0, done.output
+    for title in ("MS-SSIM", "warping error x1000", "tOF px", "flicker", "consistency dB"):
+        assert title in done.output
+    assert "VMAF" not in done.output
+    with pytest.raises(VsrkitError, match="imageio-ffmpeg"):
+        choose_metrics(["vmaf"])
+
+
+def test_untrained_names_are_refused_unless_asked_for(vid4: Path) -> None:
+    done = vsrkit("evaluate", "-m", "rrn-5l", "--data", vid4)
+    assert isinstance(done.exception, WeightsError)
+    assert "no trained weights for rrn-5l are at hand" in str(done.exception)
+    with pytest.raises(WeightsError):  # before the first is measured
+        evaluate_models(["bicubic", "vsrt-reds"], vid4, on_progress=lambda *_: pytest.fail("ran"))
+
+
+@pytest.mark.parametrize(
+    ("words", "error", "message"),
+    [
+        (["--set", "vid5"], VsrkitError, "no set called 'vid5'; there are vid4, reds4"),
+        (["--protocol", "vid3"], VsrkitError, "did you mean 'vid4'"),
+        (["--metrics", "psnr,lpips"], VsrkitError, "no metric called 'lpips'"),
+        (["--clip", "town"], DataError, "vid4 has no clip 'town'; it has calendar, city"),
+        (["--precision", "float8"], VsrkitError, "no precision called 'float8'"),
+        (["--device", "abacus"], VsrkitError, "no device called 'abacus'"),
+        (["--device", "xpu"], VsrkitError, "has no xpu; use --device cpu"),
+        (["-m", "bicubik"], UnknownModelError, "did you mean 'bicubic'"),
+        (["--set", "reds4"], DataError, "holds no reds4"),
+    ],
+)
+def test_wrong_words_are_answered_in_one_line(vid4: Path, words, error, message: str) -> None:
+    done = vsrkit("evaluate", "-m", "bicubic", "--data", vid4, *words)
+    assert isinstance(done.exception, error)
+    assert message in str(done.exception)
+    assert "\n" not in str(done.exception)
+
+
+def test_data_check_names_the_set_and_what_is_wrong(vid4: Path, tmp_path: Path) -> None:
+    done = vsrkit("data", "check", vid4)
+    assert done.exit_code == 1
+    assert "vid4, 4 clips, 8 frames" in done.output
+    assert "wrong: city: partial: 2 of 34 frames" in done.output
+    write_clip(tmp_path / "mine" / "a", random_clip(2))
+    done = vsrkit("data", "check", tmp_path / "mine")
+    assert done.exit_code == 0
+    assert "nothing is wrong" in done.output

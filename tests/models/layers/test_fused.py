@@ -1,0 +1,145 @@
+"""Fused operations give the numbers of the plain ones, in float32 bit by bit."""
+
+import copy
+import gc
+
+import pytest
+import torch
+
+from vsrkit.hardware.precision import Precision, lay_out
+from vsrkit.models.layers import fused
+from vsrkit.models.layers.blocks import ResidualBlock, activated, conv3x3, residual_blocks
+
+LAST = Precision("float32", channels_last=True)
+
+
+def block_of(channels=16, slope=0.0):
+    torch.manual_seed(1)
+    block = ResidualBlock(channels, slope).eval()
+    for parameter in block.parameters():
+        torch.nn.init.normal_(parameter, std=0.2)
+    lay_out(block, LAST)
+    return block
+
+
+def features(*shape):
+    return torch.randn(*shape).contiguous(memory_format=torch.channels_last)
+
+
+def plainly(block, x):
+    """As it runs where gradients are wanted: never fused."""
+    with torch.enable_grad():
+        return block(x.clone(memory_format=torch.preserve_format)).detach()
+
+
+needs_fused = pytest.mark.skipif(
+    not fused._has_fused_operations(), reason="this build of PyTorch has no oneDNN"
+)
+
+
+@needs_fused
+@pytest.mark.parametrize("slope", [0.0, 0.1])
+@pytest.mark.parametrize(
+    "shape", [(1, 16, 9, 13), (3, 16, 32, 20), (1, 64, 45, 80), (5, 64, 16, 16)]
+)
+def test_same_bits_as_the_plain_block(shape, slope):
+    block, x = block_of(shape[1], slope), features(*shape)
+    kept = x.clone()
+    with torch.inference_mode():
+        assert fused.can_fuse(x, block.conv1.weight)
+        assert torch.equal(block(x), plainly(block, x))
+    assert torch.equal(x, kept)  # the input is not ours
+
+
+@needs_fused
+def test_blocks_in_a_row_overwrite_only_what_is_theirs():
+    torch.manual_seed(0)
+    blocks, x = residual_blocks(3, 16).eval(), features(2, 16, 12, 20)
+    lay_out(blocks, LAST)
+    kept, seen = x.clone(), []
+    with torch.inference_mode():
+        one_by_one = [x]
+        for block in blocks:
+            one_by_one.append(block(one_by_one[-1]))
+        assert torch.equal(blocks(x), one_by_one[-1])
+        watch = blocks[1].register_forward_hook(
+            lambda _, given, answer: seen.append((*given, answer))
+        )
+        assert torch.equal(blocks(x), one_by_one[-1])
+        watch.remove()
+    given, answer = seen[0]  # a watcher keeps what it saw
+    assert torch.equal(given, one_by_one[1])
+    assert torch.equal(answer, one_by_one[2])
+    assert torch.equal(x, kept)
+
+
+@needs_fused
+@pytest.mark.parametrize("outputs", [3, 16, 48])
+def test_same_bits_as_convolution_and_activation(outputs):
+    conv, x = conv3x3(19, outputs).to(memory_format=torch.channels_last), features(2, 19, 21, 30)
+    with torch.inference_mode():
+        assert fused.can_fuse(x, conv.weight)
+        assert torch.equal(activated(conv, x, 0.1), torch.nn.functional.leaky_relu(conv(x), 0.1))
+
+
+@pytest.mark.skipif(
+    not (fused._has_fused_operations() and fused._has_fused_bfloat16(torch.bfloat16)),
+    reason="this processor has no bfloat16 instructions",
+)
+@pytest.mark.parametrize("slope", [0.0, 0.1])
+def test_bfloat16_is_no_further_from_the_truth_than_the_plain_block(slope):
+    block, x = block_of(64, slope), features(2, 64, 24, 20)
+    exact = plainly(copy.deepcopy(block).double(), x.bfloat16().double())
+    with torch.autocast("cpu", torch.bfloat16):
+        plain = plainly(block, x.bfloat16())
+        with torch.inference_mode():
+            assert fused.can_fuse(x.bfloat16(), block.conv1.weight)
+            quick = block(x.bfloat16())
+    assert quick.dtype == plain.dtype == torch.bfloat16
+    size = exact.square().mean()
+    apart, usual = ((y.double() - exact).square().mean() / size for y in (quick, plain))
+    assert apart < 1.1 * usual  # rounded once less; both are about 2^-9 off
+    assert apart > 0
+
+
+@needs_fused
+def test_weights_that_change_are_packed_anew():
+    block, x = block_of(), features(1, 16, 8, 8)
+    with torch.no_grad():
+        before = block(x)
+        block.conv2.weight.mul_(2)
+        block.conv2.bias.add_(1)
+        doubled = block(x)
+        assert not torch.equal(before, doubled)
+        assert torch.equal(doubled, plainly(block, x))
+        block.load_state_dict({name: value / 3 for name, value in block.state_dict().items()})
+        assert torch.equal(block(x), plainly(block, x))
+        other = copy.deepcopy(block)
+        other.conv1.weight.add_(1)
+        assert torch.equal(other(x), plainly(other, x))
+        assert torch.equal(block(x), plainly(block, x))
+
+
+def test_packed_weights_go_with_their_layer():
+    block = block_of()
+    with torch.no_grad():
+        block(features(1, 16, 8, 8))
+    del block
+    gc.collect()
+    assert not [conv for conv in fused._packed if conv.in_channels == 16]
+
+
+def test_only_where_it_may():
+    block, x = block_of(), features(1, 16, 8, 8)
+    weight = block.conv1.weight
+    assert not fused.can_fuse(x, weight)  # gradients are wanted
+    with torch.no_grad():
+        assert not fused.can_fuse(x.contiguous(), weight)
+        assert not fused.can_fuse(x.bfloat16(), weight)
+        assert not fused.can_fuse(x.double(), weight)
+        with torch.autocast("cpu", torch.bfloat16):
+            assert not fused.can_fuse(x, weight)
+        with torch.autocast("cpu", torch.float16):
+            assert not fused.can_fuse(x.half(), weight)
+    with torch.inference_mode():
+        assert not fused.can_fuse(x, weight.clone())  # cannot say when it changes

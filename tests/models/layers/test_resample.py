@@ -1,0 +1,74 @@
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+from tests import paths
+from torch import Tensor
+
+from vsrkit.models.layers.resample import bicubic_matrix, imresize, resample, tap_matrix
+
+GOLDEN = np.load(paths.GOLDEN / "imresize.npz")
+
+
+def golden(name: str) -> Tensor:
+    return torch.from_numpy(GOLDEN[name]).movedim(-1, 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "scale"),
+    [("61x83.in", 4), ("61x83.in", 2), ("impulse32.in", 4)],
+)
+def test_reduces_as_the_reference_does(name: str, scale: int) -> None:
+    wanted = golden(name.replace(".in", f".down{scale}"))
+    # The reference made its weights in float32, which is good to about one unit of 2**-23.
+    torch.testing.assert_close(
+        imresize(golden(name).double(), Fraction(1, scale)).float(), wanted, atol=2e-7, rtol=0
+    )
+
+
+def test_enlarges_as_the_reference_does() -> None:
+    sr = imresize(golden("40x40.in").double(), 4)[:, ::8].float()
+    # Twice the tolerance of reducing: negative lobes are larger beside a kernel of four taps.
+    torch.testing.assert_close(sr, golden("40x40.up4_every_8th_row"), atol=4e-7, rtol=0)
+
+
+@pytest.mark.parametrize("scale", [Fraction(1, 3), Fraction(2, 3), Fraction(5, 4), Fraction(3)])
+def test_any_rational_scale_keeps_a_flat_picture_flat(scale: Fraction) -> None:
+    out = imresize(torch.full((3, 17, 23), 0.3, dtype=torch.float64), scale)
+    assert out.shape == (3, -(-17 * scale // 1), -(-23 * scale // 1))
+    torch.testing.assert_close(out, torch.full_like(out, 0.3))
+
+
+@pytest.mark.parametrize("scale", [Fraction(5, 4), Fraction(4), Fraction(1, 4), Fraction(1, 2)])
+def test_a_ramp_stays_a_ramp_away_from_the_borders(scale: Fraction) -> None:
+    ramp = torch.arange(60, dtype=torch.float64).expand(1, 8, 60)
+    out = imresize(ramp, scale)[0, 0]
+    wanted = (torch.arange(len(out), dtype=torch.float64) + 0.5) / float(scale) - 0.5
+    border = int(2 * max(scale, 1)) + 2
+    torch.testing.assert_close(out[border:-border], wanted[border:-border])
+
+
+def test_blocks_equal_the_whole_product() -> None:
+    x = torch.rand(2, 3, 50, 70, dtype=torch.float64)
+    rows, columns = bicubic_matrix(50, Fraction(1, 4)), bicubic_matrix(70, Fraction(3, 2))
+    torch.testing.assert_close(resample(x, rows, columns), rows @ x @ columns.T)
+
+
+@pytest.mark.parametrize(
+    ("border", "first_row"),
+    [("symmetric", [2, 1, 0]), ("reflect", [1, 1, 1]), ("replicate", [3, 0, 0])],
+)
+def test_taps_outside_fall_back_inside(border: str, first_row: list[int]) -> None:
+    row = tap_matrix(torch.tensor([[-2, -1, 0]]), torch.ones(1, 3), 3, border)  # type: ignore[arg-type]
+    assert torch.equal(row * 3, torch.tensor([first_row], dtype=torch.float64))
+
+
+def test_gradients_pass_even_after_use_in_inference_mode() -> None:
+    bicubic_matrix.cache_clear()
+    with torch.inference_mode():
+        imresize(torch.rand(1, 9, 9, dtype=torch.float64), 2)
+    x = torch.rand(1, 9, 9, dtype=torch.float64, requires_grad=True)
+    imresize(x, 2).sum().backward()
+    assert x.grad is not None
+    torch.testing.assert_close(x.grad.sum(), torch.tensor(4.0 * 81, dtype=torch.float64))

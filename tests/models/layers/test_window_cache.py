@@ -1,0 +1,150 @@
+"""What overlapping windows share is computed once, and nothing else changes."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from vsrkit.hardware.precision import Precision
+from vsrkit.inference.engine import Engine, upscale_frames
+from vsrkit.models.edvr import EDVR, EDVRConfig
+from vsrkit.models.ensemble import Ensemble
+from vsrkit.models.layers.window_cache import Recall, each_frame
+from vsrkit.models.tdan import TDAN, TDANConfig
+from vsrkit.models.vsrt import VSRT, VSRTConfig
+
+PLAIN = Precision("float32", channels_last=True)
+
+
+class Asked:
+    """A question that counts how often it was put."""
+
+    def __init__(self):
+        self.count = 0
+
+    def __call__(self, *frames):
+        self.count += 1
+        return sum(frame.sum().item() * place for place, frame in enumerate(frames, 1))
+
+
+def clip_of(*numbers):
+    """Frames that each look different: (1, T, 3, 4, 4)."""
+    return torch.stack([torch.full((3, 4, 4), float(n)) for n in numbers])[None]
+
+
+def test_a_frame_of_the_window_before_is_not_asked_about_again():
+    recall, ask = Recall(), Asked()
+    first = recall.each(ask, clip_of(1, 2, 3))
+    second = recall.each(ask, clip_of(2, 3, 4))
+    assert ask.count == 4
+    assert second == [first[1], first[2], 4 * 48.0]
+
+
+def test_a_pair_is_known_by_both_of_its_frames_in_their_order():
+    recall, ask = Recall(), Asked()
+    clip = clip_of(1, 2, 3)
+    to_prev = recall.pairs(ask, clip, [0, 0, 1])
+    to_next = recall.pairs(ask, clip, [1, 2, 2])
+    assert ask.count == 6
+    later = clip_of(2, 3, 4)
+    assert recall.pairs(ask, later, [0, 0, 1])[1] == to_prev[2]  # 3 to 2
+    assert recall.pairs(ask, later, [1, 2, 2])[0] == to_next[1]  # 2 to 3
+    # New are 2 to itself, 4 to 3, 3 to 4 and 4 to itself.
+    assert ask.count == 10
+
+
+def test_frames_that_left_the_window_are_forgotten_with_all_that_was_said_of_them():
+    recall, ask = Recall(), Asked()
+    for start in range(50):
+        recall.each(ask, clip_of(start, start + 1, start + 2))
+        recall.pairs(ask, clip_of(start, start + 1, start + 2), [0, 0, 1])
+    assert len(recall._frames) == 3
+    assert len(recall._answers) == 6
+    before = ask.count
+    recall.each(ask, clip_of(0, 1, 2))
+    assert ask.count == before + 3
+
+
+def test_repeated_frames_are_one_and_other_sizes_are_new():
+    recall, ask = Recall(), Asked()
+    assert len(recall.each(ask, clip_of(7, 7, 7))) == 3
+    assert ask.count == 1
+    recall.each(ask, torch.full((1, 1, 3, 8, 8), 7.0))
+    assert ask.count == 2
+
+
+def test_two_questions_do_not_share_answers():
+    recall, one, other = Recall(), Asked(), Asked()
+    recall.each(one, clip_of(1))
+    recall.each(other, clip_of(1))
+    assert (one.count, other.count) == (1, 1)
+
+
+def test_without_a_recall_every_frame_is_asked_about():
+    """So that arithmetic counts them all, and training is not slowed down by comparisons."""
+    ask = Asked()
+    each_frame(ask, clip_of(1, 1, 1), None)
+    assert ask.count == 3
+
+
+TINY = {
+    "vsrt": lambda: VSRT(
+        VSRTConfig(frames=3, depth=1, channels=8, extract_blocks=1, tower_blocks=1,
+                   reconstruct_blocks=1, size=None)
+    ),
+    "edvr": lambda: EDVR(EDVRConfig(channels=8, frames=3, groups=2, extract_blocks=1,
+                                    reconstruct_blocks=1)),
+    "tdan": lambda: TDAN(TDANConfig(channels=16, frames=3, extract_blocks=1,
+                                    reconstruct_blocks=1)),
+}  # fmt: skip
+
+
+def part_of(model, name):
+    """What such a model asks about each frame."""
+    return {
+        "vsrt": lambda: model.encoder,
+        "edvr": lambda: model.front.feature_extraction,
+        "tdan": lambda: model.extraction,
+    }[name]()
+
+
+@pytest.mark.parametrize("tile", [None, 32])
+@pytest.mark.parametrize("name", TINY)
+def test_the_pipeline_computes_features_of_each_frame_once_and_gives_the_same_bytes(name, tile):
+    torch.manual_seed(0)
+    model = TINY[name]().eval()
+    calls = []
+    part_of(model, name).register_forward_hook(lambda *_: calls.append(1))
+    frames = list(torch.rand(9, 3, 32, 48))
+    engine = Engine(model, PLAIN, tile=tile)
+    tiles = 1 if tile is None else 2
+
+    once = list(upscale_frames(frames, engine, cuts=[5]))
+    assert len(calls) == 9 * tiles
+    calls.clear()
+    anew = list(upscale_frames(frames, replace(engine, recalls=None), cuts=[5]))
+    # Frames that a window repeats at a shot's end are known even then.
+    assert 9 * tiles < len(calls) <= 27 * tiles
+    for a, b in zip(once, anew, strict=True):
+        assert torch.equal(a, b)
+
+
+def test_flows_are_computed_once_for_each_pair():
+    torch.manual_seed(0)
+    model = TINY["vsrt"]().eval()
+    calls = []
+    model.flow.register_forward_hook(lambda *_: calls.append(1))
+    list(upscale_frames(list(torch.rand(8, 3, 32, 32)), Engine(model, PLAIN)))
+    # 7 neighbours in both directions, each frame to itself at the first and last place of a
+    # window, and what the mirrored windows at both ends put side by side.
+    assert len(calls) <= 7 * 2 + 8 + 4
+
+
+def test_an_ensemble_asks_for_every_view():
+    torch.manual_seed(0)
+    model = TINY["tdan"]().eval()
+    engine = Engine(Ensemble(model, 2), PLAIN)
+    calls = []
+    model.extraction.register_forward_hook(lambda *_: calls.append(1))
+    list(upscale_frames(list(torch.rand(4, 3, 16, 16)), engine))
+    assert len(calls) == 4 * 2 * 3

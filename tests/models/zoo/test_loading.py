@@ -1,0 +1,212 @@
+"""Loading and saving: names, our own files, the release's checkpoints, and files that are wrong."""
+
+import json
+import pickle
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+import vsrkit
+from vsrkit.errors import UnknownModelError, VsrkitError, WeightsError
+from vsrkit.models.layers.flow import SPyNet, spynet_basicsr_name, spynet_public_name
+from vsrkit.models.vsrt import VSRT, VSRTConfig
+from vsrkit.models.vsrt_small import SmallConfig, VSRTSmall
+from vsrkit.models.zoo import build_model, list_models, load_model, load_spynet, save_model
+from vsrkit.models.zoo.vsrt_files import public_name
+
+TINY = VSRTConfig(
+    frames=2, depth=2, channels=6, size=16, extract_blocks=1, tower_blocks=2, reconstruct_blocks=1
+)
+
+
+def released(model):
+    """A state dict as the release saves it."""
+    tensors = {public_name(name): value for name, value in model.state_dict().items()}
+    return tensors | {"pos_embedding.penc.inv_freq": torch.ones(1)}
+
+
+def same_weights(a, b):
+    return all(
+        torch.equal(x, y)
+        for x, y in zip(a.state_dict().values(), b.state_dict().values(), strict=True)
+    )
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda s: {"params": s},
+        lambda s: {"params": {"wrong": torch.zeros(1)}, "params_ema": s},
+        lambda s: {"module." + k: v for k, v in s.items()},
+        lambda s: {"state_dict": {"module." + k: v for k, v in s.items()}},
+        lambda s: (
+            {"module.step_counter": torch.ones(1)}
+            | {"module.generator." + k: v for k, v in s.items()}
+        ),
+        lambda s: s,
+    ],
+)
+def test_a_released_checkpoint_loads_however_it_is_wrapped(tmp_path, wrap):
+    model = VSRT(TINY)
+    torch.save(wrap(released(model)), tmp_path / "net.pth")
+    loaded = load_model(tmp_path / "net.pth")
+    assert loaded.config == TINY
+    assert not loaded.training
+    assert same_weights(model, loaded)
+
+
+def test_frames_and_heads_can_be_told(tmp_path):
+    torch.save(released(VSRT(TINY)), tmp_path / "net.pth")
+    loaded = load_model(tmp_path / "net.pth", frames=5, heads=2)
+    assert loaded.config == replace(TINY, frames=5, heads=2)
+    assert load_model("vsrt-reds", frames=3).spec.context.size == 3
+    with pytest.raises(VsrkitError, match="has no option 'heads'"):
+        load_model("vsrt-s", heads=2)
+    for wrong in ({"heads": 3}, {"heads": 0}, {"frames": 0}):
+        with pytest.raises(VsrkitError, match="cannot be built so"):
+            load_model("vsrt-reds", **wrong)
+    with pytest.raises(VsrkitError, match="must be odd, got 4"):
+        load_model("edvr-m", frames=4)
+
+
+@pytest.mark.parametrize("style", [spynet_public_name, spynet_basicsr_name])
+@pytest.mark.parametrize("with_buffers", [True, False])
+def test_spynet_files_load_in_both_styles(tmp_path, style, with_buffers):
+    flow = SPyNet()
+    tensors = dict(flow.state_dict() if with_buffers else flow.named_parameters())
+    torch.save({"params": {style(k): v for k, v in tensors.items()}}, tmp_path / "spynet.pth")
+    assert same_weights(flow, load_spynet(tmp_path / "spynet.pth"))
+
+
+def test_our_own_file_gives_back_the_same_model(tmp_path):
+    config = SmallConfig(channels=8, tower_blocks=1, attention_channels=4, segment=5, warmup=2)
+    model = VSRTSmall(config).eval()
+    torch.nn.init.normal_(model.tail.conv.weight, std=0.1)
+    save_model(tmp_path / "m.safetensors", model, score=26.5)
+    loaded = load_model(tmp_path / "m.safetensors")
+    assert loaded.config == config
+    assert set(load_file(tmp_path / "m.safetensors")) == set(model.state_dict())
+    clip = torch.rand(1, 3, 3, 16, 20)
+    with torch.no_grad():
+        assert torch.equal(model(clip), loaded(clip))
+
+
+def test_half_precision_halves_the_file_and_loads_as_float32(tmp_path):
+    model = VSRT(TINY)
+    save_model(tmp_path / "whole.safetensors", model)
+    save_model(tmp_path / "half.safetensors", model, half=True)
+    sizes = [(tmp_path / f"{name}.safetensors").stat().st_size for name in ("whole", "half")]
+    assert sizes[1] < 0.55 * sizes[0]
+    for name, value in load_model(tmp_path / "half.safetensors").state_dict().items():
+        assert torch.equal(value, model.state_dict()[name].half().float())
+
+
+def test_saving_replaces_a_file_only_when_whole(tmp_path):
+    (tmp_path / "dir").write_text("in the way")
+    with pytest.raises(WeightsError, match="cannot write"):
+        save_model(tmp_path / "dir" / "m.safetensors", VSRT(TINY))
+    save_model(tmp_path / "m.safetensors", VSRT(TINY))
+    assert [p.name for p in tmp_path.iterdir() if "m.safe" in p.name] == ["m.safetensors"]
+
+
+class Bomb:
+    """Something that a careless loader would run."""
+
+    def __init__(self, target):
+        self.target = target
+
+    def __reduce__(self):
+        return Path.touch, (self.target,)
+
+
+def bad_files(tmp_path):
+    model = VSRT(TINY)
+    good = released(model)
+    torch.save({"params": good}, tmp_path / "whole.pth")
+    save_model(tmp_path / "whole.safetensors", model)
+    cut = {k: v for k, v in good.items() if k != "upconv1.bias"}
+    wrong = good | {"upconv1.bias": torch.zeros(5)}
+    more = good | {"extra.weight": torch.zeros(1)}
+    torch.save({"optimizer": [1, 2]}, tmp_path / "no-tensors.pth")
+    torch.save(torch.zeros(3), tmp_path / "bare.pth")
+    torch.save({"a.weight": torch.zeros(3)}, tmp_path / "other.pth")
+    torch.save(cut, tmp_path / "missing.pth")
+    torch.save(wrong, tmp_path / "shape.pth")
+    torch.save(more, tmp_path / "extra.pth")
+    (tmp_path / "text.pth").write_text("hello")
+    (tmp_path / "accents.pth").write_text("Grüße")
+    (tmp_path / "dot.pth").write_bytes(b".")
+    (tmp_path / "empty.pth").write_bytes(b"")
+    (tmp_path / "empty.safetensors").write_bytes(b"")
+    for name in ("whole.pth", "whole.safetensors"):
+        data = (tmp_path / name).read_bytes()
+        (tmp_path / f"cut-{name}").write_bytes(data[: len(data) // 2])
+    (tmp_path / "bomb.pth").write_bytes(pickle.dumps(Bomb(tmp_path / "exploded")))
+    about = {"vsrkit": json.dumps({"architecture": "vsrt", "config": {"nonsense": 1}})}
+    save_file({"x": torch.zeros(1)}, tmp_path / "lies.safetensors", metadata=about)
+    about = {"vsrkit": json.dumps({"architecture": "from the future"})}
+    save_file({"x": torch.zeros(1)}, tmp_path / "newer.safetensors", metadata=about)
+    about = {"vsrkit": json.dumps({"architecture": "edvr", "config": {"channels": -3}})}
+    save_file({"x": torch.zeros(1)}, tmp_path / "negative.safetensors", metadata=about)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("no-tensors.pth", "is not a model"),
+        ("bare.pth", "is not a model"),
+        ("other.pth", "the first is 'a.weight'"),
+        ("missing.pth", r"has no tensor 'upconv1.bias', of shape \(24,\)"),
+        ("shape.pth", r"'upconv1.bias' has shape \(5,\), wanted \(24,\)"),
+        ("extra.pth", "holds 'extra.weight', which this model does not have"),
+        ("text.pth", "cannot be read as a PyTorch weight file"),
+        ("accents.pth", "cannot be read as a PyTorch weight file"),
+        ("dot.pth", "cannot be read as a PyTorch weight file"),
+        ("empty.pth", "cannot be read as a PyTorch weight file"),
+        ("empty.safetensors", "is not a whole safetensors file"),
+        ("cut-whole.pth", "cannot be read as a PyTorch weight file"),
+        ("cut-whole.safetensors", "is not a whole safetensors file"),
+        ("bomb.pth", "cannot be read as a PyTorch weight file .Unsupported"),
+        ("lies.safetensors", "describes itself wrongly"),
+        ("newer.safetensors", "update vsrkit"),
+        ("negative.safetensors", "describes itself wrongly"),
+        ("nowhere.pth", "is not a file"),
+        (".", "is not a file"),
+    ],
+)
+def test_a_wrong_file_gives_one_clear_line(tmp_path, name, message):
+    bad_files(tmp_path)
+    with pytest.raises(WeightsError, match=message) as error:
+        load_model(tmp_path / name)
+    assert "\n" not in str(error.value)
+    assert not (tmp_path / "exploded").exists()
+
+
+def test_an_unknown_name_is_answered_with_the_nearest():
+    with pytest.raises(UnknownModelError, match="did you mean 'vsrt-reds'"):
+        load_model("vsrt-red")
+    with pytest.raises(UnknownModelError, match="did you mean 'edvr-m'"):
+        load_model("EDVR-M")
+
+
+def test_every_name_of_the_list_builds():
+    assert vsrkit.list_models() == list_models()
+    for name in list_models():
+        with torch.device("meta"):
+            assert build_model(name).spec.scale == 4
+
+
+def test_only_one_place_unpickles():
+    source = Path(vsrkit.__file__).parent
+    users = [p.name for p in source.rglob("*.py") if "torch.load(" in p.read_text()]
+    assert users == ["weights.py"]
+
+
+def test_importing_the_package_does_not_import_torch():
+    code = "import sys, vsrkit, vsrkit.cli; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,124 @@
+"""Learning from a teacher: what is compared, and that a pupil comes nearer."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from vsrkit.errors import VsrkitError
+from vsrkit.models.basicvsr import BasicVSR, BasicVSRConfig
+from vsrkit.models.rrn import RRN, RRNConfig
+from vsrkit.models.vsrt_small import SmallConfig, VSRTSmall
+from vsrkit.models.zoo import load_model, save_model
+from vsrkit.train.distill.distillation import Lesson, distance, pupil_of, teacher_named
+from vsrkit.train.loop import train
+
+TINY = SmallConfig(
+    channels=8, backward_widths=(8, 0, 4), forward_widths=(4, 4, 0), attention_channels=8,
+    flow="none",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def teacher():
+    torch.manual_seed(0)
+    net = BasicVSR(BasicVSRConfig(channels=8, blocks=3)).eval()
+    for block in (*net.backward_trunk.main[2], *net.forward_trunk.main[2]):
+        for conv in (block.conv1, block.conv2):  # each is to change something
+            torch.nn.init.normal_(conv.weight, std=0.1)
+    return net.requires_grad_(False)
+
+
+@pytest.fixture
+def pair():
+    torch.manual_seed(1)
+    return torch.rand(2, 4, 3, 16, 16), torch.rand(2, 4, 3, 64, 64)
+
+
+def test_a_pupil_with_everything_of_its_teacher_has_nothing_to_learn(teacher, pair):
+    config = SmallConfig(
+        channels=8, backward_widths=(8,) * 3, forward_widths=(8,) * 3, attention=False,
+        flow="spynet", tail="two-stage", head_blocks=0,
+    )  # fmt: skip
+    pupil = VSRTSmall(config).eval()
+    pupil.flow.load_state_dict(teacher.spynet.state_dict())
+    pupil.backward_tower.load_state_dict(teacher.backward_trunk.state_dict())
+    pupil.forward_tower.load_state_dict(teacher.forward_trunk.state_dict())
+    pupil.fusion.load_state_dict(teacher.fusion.state_dict())
+    pupil.tail.load_state_dict(teacher.tail.state_dict())
+    assert Lesson(pupil, teacher, weight=1.0)(*pair) < 1e-10
+
+
+def test_frames_are_those_of_the_teacher_alone(teacher, pair):
+    lesson = Lesson(pupil_of(teacher, TINY, pair[0]), teacher, weight=1.0)
+    answers = lesson.answer(pair[0])
+    torch.testing.assert_close(answers["sr"], teacher(pair[0]))
+    assert answers["backward"].shape == answers["forward"].shape == (2, 4, 8, 16, 16)
+    last = torch.cat([pair[0][:, 3], torch.zeros(2, 8, 16, 16)], 1)
+    torch.testing.assert_close(answers["backward"][:, 3], teacher.backward_trunk(last))
+
+
+def test_lessons_bring_the_pupil_nearer(teacher, pair):
+    torch.manual_seed(2)
+    pupil = pupil_of(teacher, TINY, pair[0]).train()
+    lesson = Lesson(pupil, teacher, weight=1.0)
+    optimizer = torch.optim.Adam([p for p in pupil.parameters() if p.requires_grad], lr=3e-3)
+    losses = []
+    for _ in range(25):
+        optimizer.zero_grad()
+        loss = lesson(*pair)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < 0.7 * losses[0]
+    assert all(p.grad is None for p in teacher.parameters())
+
+
+def test_every_part_but_the_flow_learns(teacher, pair):
+    config = replace(TINY, flow="light", flow_channels=8)
+    pupil = pupil_of(teacher, config, pair[0])
+    for block in pupil.head:
+        torch.nn.init.normal_(block.conv2.weight, std=0.1)  # zero lets nothing through
+    for parameter in pupil.attention.parameters():
+        torch.nn.init.normal_(parameter, std=0.1)
+    Lesson(pupil, teacher, weight=0.5)(*pair).backward()
+    for name, parameter in pupil.named_parameters():
+        has = parameter.grad is not None and bool(parameter.grad.abs().sum() > 0)
+        assert has != name.startswith("flow."), name
+
+
+def test_distance_is_relative_to_the_goal():
+    goal = 2 * torch.ones(1, 2, 4, 4)
+    assert distance(goal, goal) == 0
+    assert distance(0 * goal, goal) == 1
+    assert distance(goal, 2 * goal) == 0.25
+
+
+def test_others_can_be_neither_pupil_nor_teacher(teacher, pair, tmp_path):
+    with pytest.raises(VsrkitError, match="only our own presets"):
+        Lesson(RRN(RRNConfig(channels=4, blocks=1)), teacher, weight=1.0)
+    with pytest.raises(VsrkitError, match="only our own presets"):
+        pupil_of(teacher, RRNConfig(), pair[0])
+    hop = VSRTSmall(SmallConfig(channels=8, tower_blocks=1, propagation="hop"))
+    with pytest.raises(VsrkitError, match="only our own presets"):
+        Lesson(hop, teacher, weight=1.0)
+    other = tmp_path / "other.safetensors"
+    save_model(other, hop)
+    with pytest.raises(VsrkitError, match="must be a BasicVSR"):
+        teacher_named(str(other))
+
+
+def test_a_run_with_a_teacher_that_is_asked_once(config, tmp_path, teacher, pair):
+    file, start = tmp_path / "teacher.safetensors", tmp_path / "start.safetensors"
+    save_model(file, teacher)
+    save_model(start, pupil_of(teacher, TINY, pair[0]))
+    c = config(model=str(start), teacher=str(file), steps=4, batch_size=2, distinct_clips=3)
+    assert train(c).step == 4
+    assert load_model(f"{c.run_dir}/last.safetensors").config == TINY
+    assert len(list((tmp_path / c.run_dir / "answers").iterdir())) == 3
+
+
+def test_a_teacher_without_weights_is_told_where_they_are(monkeypatch, tmp_path):
+    monkeypatch.setenv("VSRKIT_CACHE", str(tmp_path))
+    with pytest.raises(VsrkitError, match="vsrkit weights get basicvsr-reds4"):
+        teacher_named("basicvsr-reds4")

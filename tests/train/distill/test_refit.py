@@ -1,0 +1,141 @@
+"""The last convolution by least squares: what was spoilt is found again, nothing else moves."""
+
+from copy import deepcopy
+from pathlib import Path
+
+import pytest
+import torch
+from tests.train.conftest import moving_picture
+
+from vsrkit.data.clips import Clip
+from vsrkit.data.realistic import Fixed
+from vsrkit.errors import VsrkitError
+from vsrkit.hardware.precision import Precision
+from vsrkit.models.rrn import RRN, RRNConfig
+from vsrkit.models.vsrt_small import SmallConfig, VSRTSmall
+from vsrkit.models.zoo import load_model
+from vsrkit.train.distill import refit as refitting
+from vsrkit.train.distill.refit import last_convolution, pieces_of, refit
+from vsrkit.train.loop import train
+from vsrkit.train.validate import Held
+
+PLAIN = Precision("float32", channels_last=False)
+DIRECT = SmallConfig(channels=8, tower_blocks=1, attention_channels=8)
+TWO_STAGE = SmallConfig(
+    channels=8, tower_blocks=1, attention=False, head_blocks=0, tail="two-stage", tail_widths=(8, 8)
+)
+
+
+def made_by(model):
+    """A piece whose HR is what the model makes."""
+    lr = torch.rand(4, 3, 16, 16)
+    with torch.no_grad():
+        return Held("a", lr, model(lr[None])[0])
+
+
+@pytest.fixture
+def whole_way(monkeypatch):
+    """Nothing is kept of what was there."""
+    monkeypatch.setattr(refitting, "DAMPING", 1e-9)
+    monkeypatch.setattr(refitting, "BRIGHTNESS", 1.0)
+
+
+@pytest.mark.parametrize("config", [DIRECT, TWO_STAGE], ids=["direct", "two-stage"])
+@pytest.mark.usefixtures("whole_way")
+def test_a_spoilt_convolution_is_found_again(config):
+    torch.manual_seed(0)
+    good = VSRTSmall(config).eval()
+    for p in last_convolution(good).parameters():
+        torch.nn.init.normal_(p, std=0.1)
+    spoilt = deepcopy(good)
+    for p in last_convolution(spoilt).parameters():
+        p.data.add_(0.05 * torch.randn_like(p))
+    pieces = [made_by(good) for _ in range(3)]
+    refit(spoilt, pieces, PLAIN, "cpu")
+    new = torch.rand(1, 3, 3, 16, 16)
+    with torch.no_grad():
+        # Sums of float32 products, inverted: about half of the digits are left.
+        torch.testing.assert_close(spoilt(new), good(new), atol=1e-3, rtol=0)
+
+
+def test_only_the_last_convolution_changes_and_hooks_are_gone():
+    torch.manual_seed(0)
+    model = VSRTSmall(DIRECT).eval()
+    before = deepcopy(model.state_dict())
+    refit(model, [Held("a", torch.rand(3, 3, 16, 16), torch.rand(3, 3, 64, 64))], PLAIN, "cpu")
+    changed = {name for name, tensor in model.state_dict().items() if tensor.ne(before[name]).any()}
+    assert changed == {"tail.conv.weight", "tail.conv.bias"}
+    assert not model.tail.conv._forward_hooks
+
+
+@pytest.mark.usefixtures("whole_way")
+def test_each_piece_counts_alike():
+    torch.manual_seed(0)
+    fresh = VSRTSmall(DIRECT).eval()  # its tail is zero: all detail is missing
+    grey = [torch.full((3, 3, 16, 16), 0.5)] * 2
+    base = torch.full((3, 3, 64, 64), 0.5)
+    # The same frames, twice with the wish to be brighter, by different amounts. Equal weights would
+    # give the mean, 0.5 + (0.1 + 0.3) / 2; each over its own square error leans to the nearer one.
+    pieces = [Held("a", grey[0], base + 0.1), Held("b", grey[1], base + 0.3)]
+    refit(fresh, pieces, PLAIN, "cpu")
+    with torch.no_grad():
+        middle = fresh(grey[0][None])[0, 1, :, 16:48, 16:48].mean()
+    weights = 1 / 0.1**2, 1 / 0.3**2
+    expected = 0.5 + (0.1 * weights[0] + 0.3 * weights[1]) / sum(weights)
+    assert float(middle) == pytest.approx(expected, abs=2e-3)
+
+
+@pytest.mark.usefixtures("whole_way")
+def test_a_clip_without_error_neither_fails_nor_decides():
+    torch.manual_seed(0)
+    fresh = VSRTSmall(DIRECT).eval()  # makes nothing of black, and nothing is wanted
+    black = Held("a", torch.zeros(3, 3, 16, 16), torch.zeros(3, 3, 64, 64))
+    wish = Held("b", torch.full((3, 3, 16, 16), 0.5), torch.full((3, 3, 64, 64), 0.7))
+    refit(fresh, [black, wish], PLAIN, "cpu")
+    with torch.no_grad():
+        made = fresh(wish.lr[None])[0, 1, :, 16:48, 16:48].mean()
+    # Black still weighs 400 times as much (error 0.04 over a floor of 1e-4); with a floor of 1e-6
+    # it would pull by 0.03.
+    assert float(made) == pytest.approx(0.7, abs=0.015)
+
+
+def test_clips_too_small_for_a_preset_are_left_out(tmp_path):
+    clips = []
+    for name, side in (("small", 60), ("large", 96)):
+        pixels = moving_picture(4, side)
+        (tmp_path / name).write_bytes(pixels.tobytes())
+        clips.append(Clip(name, tmp_path / name, pixels.shape))
+    [piece] = pieces_of(clips, Fixed())
+    assert (piece.name, piece.lr.shape) == ("large", (4, 3, 24, 24))
+
+
+def test_colours_go_the_whole_way_and_brightness_a_part_of_it():
+    change = torch.randn(48, 5)
+    moved = refitting.held_back(change).unflatten(0, (3, 16))
+    change = change.unflatten(0, (3, 16))
+    luma, luma_moved = (
+        torch.einsum("c,cpi->pi", refitting.Y_SHARES.float(), x) for x in (change, moved)
+    )
+    torch.testing.assert_close(luma_moved, refitting.BRIGHTNESS * luma)
+    # Differences between colours are what is left of a colour without its brightness.
+    torch.testing.assert_close(moved[0] - moved[1], change[0] - change[1])
+    torch.testing.assert_close(moved[2] - moved[1], change[2] - change[1])
+
+
+def test_a_run_ends_with_a_refitted_model(config):
+    c = config(steps=2, refit="bi")
+    train(c)
+    last, refitted = (
+        load_model(Path(c.run_dir) / f"{name}.safetensors").state_dict()
+        for name in ("last", "refitted")
+    )
+    changed = {name for name in last if last[name].ne(refitted[name]).any()}
+    assert changed == {"tail.conv.weight", "tail.conv.bias"}
+
+
+def test_what_cannot_be_refitted_is_told_before_the_first_step(config, tmp_path):
+    with pytest.raises(VsrkitError, match="refit is for our own presets"):
+        last_convolution(RRN(RRNConfig(channels=4, blocks=1)))
+    with pytest.raises(VsrkitError, match="got 99"):
+        train(config(refit="crf99"))
+    assert not (tmp_path / "run" / "log.jsonl").exists()

@@ -1,0 +1,107 @@
+"""What a teacher makes of whole clips: the right frames, kept, and asked for only once."""
+
+import os
+
+import pytest
+import torch
+from tests.train.conftest import moving_picture
+
+from vsrkit.data.augment import to_clip
+from vsrkit.data.clips import Clip
+from vsrkit.data.degrade import BI, degrade
+from vsrkit.errors import DataError
+from vsrkit.hardware.precision import Precision
+from vsrkit.models.basicvsr import BasicVSR, BasicVSRConfig
+from vsrkit.models.zoo import save_model
+from vsrkit.train.config import ConfigError
+from vsrkit.train.distill.teacher_outputs import answer_clips
+from vsrkit.train.loop import train
+from vsrkit.train.sources import open_data
+
+PLAIN = Precision("float32", channels_last=False)
+
+
+@pytest.fixture(scope="module")
+def teacher():
+    torch.manual_seed(0)
+    return BasicVSR(BasicVSRConfig(channels=8, blocks=1)).eval().requires_grad_(False)
+
+
+@pytest.fixture
+def clip(tmp_path):
+    """The second shot of a file: three frames, whose sides are no multiples of four."""
+    pixels = moving_picture(5, 98)
+    path = tmp_path / "a.rgb"
+    path.write_bytes(pixels.tobytes())
+    return Clip("a", path, (3, 98, 98, 3), first=2)
+
+
+def test_answers_are_the_teachers_frames_of_the_clean_clip(teacher, clip, tmp_path):
+    [answer] = answer_clips([clip], teacher, tmp_path / "cache", precision=PLAIN)
+    assert (answer.name, answer.shape) == ("a", (3, 96, 96, 3))
+    lr = degrade(to_clip(clip.frames[:, :96, :96]), BI(4))
+    expected = teacher(lr[None])[0].clamp(0, 1)
+    # Half a step of rounding, and the last digit of float32 where it decides about that
+    assert (to_clip(answer.frames) - expected).abs().max() <= 0.501 / 255
+
+
+def test_each_clip_is_answered_once_by_each_teacher(teacher, clip, tmp_path):
+    def ask(who, which=clip):
+        [answer] = answer_clips([which], who, tmp_path, precision=PLAIN)
+        return answer.path
+
+    first = ask(teacher)
+    os.utime(first, (1, 1))
+    assert ask(teacher) == first
+    assert first.stat().st_mtime == 1
+    other = BasicVSR(BasicVSRConfig(channels=8, blocks=1)).eval()
+    shorter = Clip("a", clip.path, (2, *clip.shape[1:]), first=2)
+    assert len({first, ask(other), ask(teacher, shorter)}) == 3
+    first.write_bytes(b"half")  # somebody's disk was full
+    assert ask(teacher).stat().st_size == 3 * 96 * 96 * 3
+    assert not list(tmp_path.glob("*.part"))
+
+
+def test_progress_names_the_clip(teacher, clip, tmp_path):
+    told = []
+    answer_clips(
+        [clip], teacher, tmp_path, precision=PLAIN, on_progress=lambda *what: told.append(what)
+    )
+    assert told == [("teacher: a", 0, 1), ("", 1, 1)]
+
+
+def test_a_cache_that_cannot_be_written_is_told(teacher, clip, tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(DataError, match="cannot keep what the teacher made of a"):
+        answer_clips([clip], teacher, tmp_path / "file", precision=PLAIN)
+
+
+def test_a_run_learns_the_teachers_frames_of_the_beginnings_of_clips(config, teacher, tmp_path):
+    file = tmp_path / "teacher.safetensors"
+    save_model(file, teacher)
+    c = config(
+        teacher=str(file), teacher_weight=0.0, teacher_frames=4, teacher_hr_share=0.25,
+        loss="psnr", steadiness=1.0, steps=2,
+    )  # fmt: skip
+    [share], held = open_data(c, None)
+    assert [len(clip) for clip in share.clips] == [8, 8]  # an encoder looks beyond the answers
+    assert [shape[0] for shape in share.shapes] == [len(clip) for clip in share.answers] == [4, 4]
+    assert [clip.name for clip in share.clips] == [clip.name for clip in share.answers]
+    assert share.hr_share == 0.25
+    assert [piece.name for piece in held] == ["boat"]
+    assert train(c).step == 2
+
+
+def test_without_a_teacher_the_goal_is_hr(config):
+    [share], _ = open_data(config(teacher_weight=0.0), None)
+    assert not share.answers
+    assert len(share.clips[0]) == 8
+
+
+def test_contradictions_are_told(config):
+    with pytest.raises(ConfigError, match="set teacher_weight to 0"):
+        config(teacher_hr_share=0.5)
+    with pytest.raises(ConfigError, match="raise teacher_frames or lower frames"):
+        config(teacher="any", teacher_weight=0.0, frames=9, teacher_frames=8)
+    with pytest.raises(ConfigError, match="steadiness is a part of"):
+        config(steadiness=0.5)

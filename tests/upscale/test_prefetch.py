@@ -1,0 +1,54 @@
+"""A stage that works ahead: same items, its errors, and an end when nobody wants more."""
+
+import threading
+import time
+
+import pytest
+
+from vsrkit.upscale.prefetch import ahead
+
+
+def test_the_same_items_in_order():
+    assert list(ahead(range(100), 3)) == list(range(100))
+
+
+def test_an_error_comes_out_where_the_items_are_used():
+    def broken():
+        yield 1
+        raise ValueError("no more")
+
+    items = ahead(broken(), 2)
+    assert next(items) == 1
+    with pytest.raises(ValueError, match="no more"):
+        next(items)
+
+
+def test_it_runs_ahead_so_far_and_no_further():
+    made = []
+    items = ahead((made.append(n) or n for n in range(50)), 4)
+    assert next(items) == 0
+    time.sleep(0.3)
+    assert len(made) <= 6  # four wait, one is in the hand, one was taken
+
+
+def test_it_ends_when_the_caller_stops():
+    before = threading.active_count()
+    items = ahead(iter(int, 1), 2)
+    next(items)
+    items.close()
+    assert threading.active_count() == before
+
+
+def test_a_size_of_nothing_makes_each_item_when_it_is_asked_for():
+    made = []
+
+    def make():
+        for number in range(3):
+            made.append(number)
+            yield number
+
+    items = ahead(make(), 0)
+    assert made == []
+    assert next(items) == 0
+    assert made == [0]
+    assert list(items) == [1, 2]

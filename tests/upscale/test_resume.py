@@ -1,0 +1,317 @@
+"""Killed at any moment, the same call goes on; the bytes are those of a run that was not."""
+
+import json
+import multiprocessing
+import os
+import random
+import re
+import signal
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from tests.clips import noise_picture, write_clip
+
+from vsrkit import upscale_video
+from vsrkit.errors import StoppedError, VideoError, VsrkitError
+from vsrkit.models.bicubic import Bicubic
+from vsrkit.models.zoo import build_model
+from vsrkit.upscale import parts as parts_module
+from vsrkit.upscale import prepare as prepare_module
+from vsrkit.upscale.folder import WorkFolder
+from vsrkit.upscale.job import Progress
+
+KILLS = 24
+
+
+def upscale(source, target, **options):
+    given = {"model": "bicubic", "precision": "float32", "max_memory": "4G", **options}
+    return upscale_video(source, target, **given)
+
+
+@pytest.fixture(scope="module")
+def film(tmp_path_factory):
+    """Three shots, variable times, more frames than a part has."""
+    pictures = [
+        noise_picture(n // 40 * 1000 + n % 40, 24, 16, "yuv420p", smooth=True) for n in range(120)
+    ]
+    times = [40 * n + n % 2 for n in range(120)]
+    folder = tmp_path_factory.mktemp("film")
+    return write_clip(
+        folder / "in.mkv", width=24, height=16, pictures=pictures, times=times, time_base="1/1000"
+    )
+
+
+@pytest.fixture(scope="module")
+def whole(film):
+    upscale(film, film.with_name("whole.mkv"))
+    return film.with_name("whole.mkv").read_bytes()
+
+
+def _run_slowly(source, target, options):
+    """In a child process: leave time between the frames, so that the blow falls anywhere."""
+    torch.set_num_threads(1)
+    upscale(source, target, on_progress=lambda _: time.sleep(0.001), **options)
+
+
+def kill_until_done(source, target, seed, **options):
+    """Start again and again, kill at random moments; how often it was killed."""
+    fork = multiprocessing.get_context("fork")  # torch is imported already: no second per start
+    moments = random.Random(seed)
+    kills = 0
+    while not target.exists():
+        child = fork.Process(target=_run_slowly, args=(source, target, options))
+        child.start()
+        child.join(moments.uniform(0.02, 0.6) * (1 + kills / 8))
+        if child.is_alive():
+            os.kill(child.pid, signal.SIGKILL)
+            kills += 1
+            child.join()
+        else:
+            assert child.exitcode == 0
+        assert kills < 200
+    return kills
+
+
+def test_kill_9_at_any_moment_changes_no_byte(film, whole, tmp_path):
+    kills = run = 0
+    while kills < KILLS:
+        target = tmp_path / f"out{run}.mkv"
+        kills += kill_until_done(film, target, seed=run)
+        assert target.read_bytes() == whole
+        run += 1
+
+
+def test_a_carried_state_survives_as_well(film, tmp_path, monkeypatch):
+    """The state of a recurrent model is taken up where it was left."""
+    monkeypatch.setattr(parts_module, "PART_FRAMES", 8)
+    monkeypatch.setattr(parts_module.plan_parts, "__kwdefaults__", {"stride": 1, "frames": 8})
+    torch.manual_seed(0)
+    model = build_model("rrn-5l")
+    upscale(film, tmp_path / "whole.mkv", model=model, span=(0, 1))
+
+    def stop(progress: Progress) -> None:
+        if progress.stage == "upscale" and progress.done == 20:
+            raise RuntimeError("crash")
+
+    with pytest.raises(RuntimeError, match="crash"):
+        upscale(film, tmp_path / "out.mkv", model=model, span=(0, 1), on_progress=stop)
+    done = upscale(film, tmp_path / "out.mkv", model=model, span=(0, 1))
+    assert done.resumed == 16
+    assert (tmp_path / "out.mkv").read_bytes() == (tmp_path / "whole.mkv").read_bytes()
+
+
+@pytest.mark.parametrize("options", [{"chunk": 0}, {"chunk": 1}, {"chunk": 80}])
+def test_chunks_change_no_byte(film, whole, tmp_path, options):
+    upscale(film, tmp_path / "out.mkv", **options)
+    assert (tmp_path / "out.mkv").read_bytes() == whole
+
+
+@pytest.mark.parametrize("suffix", [".mp4", ".webm"])
+def test_other_containers_have_the_same_bytes_each_time(film, tmp_path, suffix):
+    for name in ("a", "b"):
+        upscale(film, tmp_path / f"{name}{suffix}", span=(0, 1))
+    assert (tmp_path / f"a{suffix}").read_bytes() == (tmp_path / f"b{suffix}").read_bytes()
+
+
+def test_chunks_and_workers_change_no_byte_of_our_own_model(film, tmp_path):
+    span = (0, 2)
+    outputs = []
+    for number, options in enumerate([{}, {"chunk": 2, "workers": 2}]):
+        upscale(film, tmp_path / f"{number}.mkv", model="vsrt-s", span=span, **options)
+        outputs.append((tmp_path / f"{number}.mkv").read_bytes())
+    assert outputs[0] == outputs[1]
+
+
+def _interrupted(film, target, at=60):
+    """Run until frame `at`, then as if Ctrl-C was pressed."""
+
+    def press(progress):
+        if progress.stage == "upscale" and progress.done == at:
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(StoppedError) as stopped:
+        upscale(film, target, on_progress=press)
+    return str(stopped.value)
+
+
+def test_ctrl_c_finishes_the_part_and_says_how_to_go_on(film, whole, tmp_path, caplog):
+    target = tmp_path / "out.mkv"
+    said = _interrupted(film, target)
+    wait = r"finishing the part at hand, \d+ more frames, about \d+ s; Ctrl-C again .* loses \d+"
+    assert re.search(wait, caplog.text)
+    assert "of 120 frames are finished, the same command goes on" in said
+    assert not target.exists()
+    done = upscale(film, target)
+    assert done.resumed >= 48
+    assert target.read_bytes() == whole
+    assert not WorkFolder.beside(target).path.exists()
+
+
+def test_ctrl_c_twice_ends_at_once_and_loses_only_the_part_at_hand(film, whole, tmp_path):
+    target = tmp_path / "out.mkv"
+
+    def press(progress):
+        if progress.stage == "upscale" and progress.done >= 60:
+            assert progress.done <= 61
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        upscale(film, target, on_progress=press)
+    done = upscale(film, target)
+    assert 48 <= done.resumed <= 60
+    assert target.read_bytes() == whole
+
+
+def test_killed_between_the_name_and_the_tidying(film, whole, tmp_path, monkeypatch):
+    target = tmp_path / "out.mkv"
+    with monkeypatch.context() as patch:
+        patch.setattr(WorkFolder, "remove", lambda self: None)
+        upscale(film, target)
+    assert WorkFolder.beside(target).path.exists()
+    assert upscale(film, target).resumed == 120
+    assert not WorkFolder.beside(target).path.exists()
+    assert target.read_bytes() == whole
+
+
+def test_restart_makes_anew_what_only_had_to_be_tidied_up(film, tmp_path, monkeypatch):
+    target, other = tmp_path / "out.mkv", write_clip(tmp_path / "other.mkv", frames=3)
+    with monkeypatch.context() as patch:
+        patch.setattr(WorkFolder, "remove", lambda self: None)
+        upscale(film, target)
+    with pytest.raises(VideoError, match="--restart"):
+        upscale(other, target, overwrite=True)
+    done = upscale(other, target, overwrite=True, restart=True)
+    assert (done.frames, done.resumed) == (3, 0)
+    upscale(other, tmp_path / "wanted.mkv")
+    assert target.read_bytes() == (tmp_path / "wanted.mkv").read_bytes()
+
+
+def test_killed_before_the_name(film, whole, tmp_path, monkeypatch):
+    target = tmp_path / "out.mkv"
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", _stop_at_whole(Path.replace))
+        with pytest.raises(KeyboardInterrupt):
+            upscale(film, target)
+    assert not target.exists()
+    assert upscale(film, target).resumed == 120
+    assert target.read_bytes() == whole
+
+
+def _stop_at_whole(plain):
+    def replace(self, target):
+        if self.name.startswith("whole"):
+            raise KeyboardInterrupt
+        return plain(self, target)
+
+    return replace
+
+
+def test_a_changed_setting_or_input_is_explained(film, tmp_path):
+    source = tmp_path / "in.mkv"
+    source.write_bytes(film.read_bytes())
+    target = tmp_path / "out.mkv"
+    _interrupted(source, target)
+    with pytest.raises(VideoError, match=r"options was crf=17.*now crf=30.*--restart"):
+        upscale(source, target, crf=30)
+    with pytest.raises(VideoError, match="size was 96x64, now 48x32"):
+        upscale(source, target, scale=2)
+    write_clip(source, width=24, height=16)
+    with pytest.raises(VideoError, match="the input has changed"):
+        upscale(source, target)
+    assert upscale(source, target, restart=True).resumed == 0
+
+
+def test_auto_does_not_change_its_mind(film, tmp_path, monkeypatch):
+    """Precision and tile were chosen by the first run; a later one keeps them."""
+    target = tmp_path / "out.mkv"
+    _interrupted(film, target)
+    manifest = WorkFolder.beside(target).path / "manifest.json"
+    content = json.loads(manifest.read_text())
+    content["settings"] |= {"precision": "float32 channels-last", "tile": "64"}
+    manifest.write_text(json.dumps(content))
+    done = upscale(film, target, precision="auto", tile=None)
+    assert done.resumed > 0
+
+
+def test_two_at_once_do_not_disturb_each_other(film, tmp_path):
+    target = tmp_path / "out.mkv"
+    with WorkFolder.beside(target).held(), pytest.raises(VsrkitError, match="another vsrkit"):
+        upscale(film, target)
+
+
+def test_an_allocation_that_fails_halves_the_tile(film, tmp_path, monkeypatch, caplog):
+    source = write_clip(tmp_path / "in.mkv", width=200, height=160, frames=3)
+    plain = Bicubic.forward
+
+    def forward(self, clip, keep=None):
+        if max(clip.shape[-2:]) > 64:
+            raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried ...")
+        return plain(self, clip, keep)
+
+    monkeypatch.setattr(Bicubic, "forward", forward)
+    done = upscale(source, tmp_path / "out.mkv")
+    assert done.frames == 3
+    assert "goes on in tiles of 64 pixels" in " ".join(caplog.messages)
+
+
+@pytest.mark.parametrize("tile", [None, 0, 128])
+def test_a_job_whose_tile_was_halved_goes_on_with_the_same_command(
+    tmp_path, monkeypatch, caplog, tile
+):
+    source = write_clip(tmp_path / "in.mkv", width=136, height=32, frames=80)
+    plain = Bicubic.forward
+    calls = []
+
+    def forward(self, clip, keep=None):
+        if max(clip.shape[-2:]) > 64:
+            raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried ...")
+        calls.append(clip.shape)
+        if len(calls) == 200:  # three tiles a frame
+            raise KeyboardInterrupt
+        return plain(self, clip, keep)
+
+    monkeypatch.setattr(Bicubic, "forward", forward)
+    target = tmp_path / "out.mkv"
+    with pytest.raises(KeyboardInterrupt):
+        upscale(source, target, tile=tile)
+    settings = WorkFolder.beside(target).read().settings
+    assert settings["tile"] == f"64 instead of {tile or 0}"
+    caplog.clear()
+    done = upscale(source, target, tile=tile)
+    assert done.frames == 80
+    assert done.resumed > 0
+    assert "memory did not suffice" not in " ".join(caplog.messages)
+
+
+def test_the_library_can_be_used_from_another_thread(film, tmp_path):
+    """No signal handler can be set there, and none is needed."""
+    results = []
+    thread = threading.Thread(
+        target=lambda: results.append(upscale(film, tmp_path / "out.mkv", span=(0, 1)))
+    )
+    thread.start()
+    thread.join()
+    assert results[0].frames == 25
+    assert Path(results[0].path).exists()
+
+
+def test_the_tile_of_another_video_is_not_taken_over(film, tmp_path, monkeypatch):
+    """It was chosen for other frames; this one may not even have the memory for it."""
+    target = tmp_path / "out.mkv"
+    _interrupted(film, target)
+    manifest = WorkFolder.beside(target).path / "manifest.json"
+    content = json.loads(manifest.read_text())
+    content["settings"]["tile"] = "96"
+    manifest.write_text(json.dumps(content))
+    asked = []
+    plan = prepare_module.plan_memory
+    monkeypatch.setattr(
+        prepare_module, "plan_memory", lambda *a, **k: (asked.append(k["tile"]), plan(*a, **k))[1]
+    )
+    other = write_clip(tmp_path / "other.mkv", width=96, height=64, frames=2)
+    with pytest.raises(VideoError, match="the input has changed"):
+        upscale(other, target)
+    assert asked == [None]

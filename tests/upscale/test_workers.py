@@ -1,0 +1,23 @@
+"""Processes that share a job, and Ctrl-C, which reaches all of them."""
+
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from vsrkit.upscale.workers import _sparing_children
+
+BLOCKED = "import signal; print(signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, []))"
+
+
+def child_is_spared():
+    done = subprocess.run([sys.executable, "-c", BLOCKED], capture_output=True, text=True)
+    return done.stdout.strip() == "True"
+
+
+@pytest.mark.skipif(not hasattr(signal, "pthread_sigmask"), reason="Unix only")
+def test_ctrl_c_does_not_reach_processes_that_are_being_started():
+    with _sparing_children():
+        assert child_is_spared()
+    assert not child_is_spared()
