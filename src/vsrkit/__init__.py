@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from vsrkit.models.zoo import list_models, load_model
     from vsrkit.upscale.job import upscale_video
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = ["__version__", "list_models", "load_model", "upscale_frames", "upscale_video"]
 
 _HOMES = {
