@@ -9,7 +9,7 @@ import pytest
 import torch
 import typer
 
-from vsrkit import cli
+from vsrkit import __version__, cli
 from vsrkit.errors import StoppedError, VsrkitError
 from vsrkit.models.zoo import list_models
 from vsrkit.models.zoo.counting import CountOnly
@@ -83,7 +83,7 @@ def test_the_trace_comes_only_with_debug(monkeypatch, arguments):
 
 
 def test_version():
-    assert run("--version").stdout.strip() == "vsrkit 0.1.0"
+    assert run("--version").stdout.strip() == f"vsrkit {__version__}"
 
 
 @pytest.fixture(scope="module")
