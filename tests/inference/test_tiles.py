@@ -10,7 +10,7 @@ from vsrkit.inference.tiles import plan_grid, plan_spans, run_tiled
 
 @pytest.mark.parametrize("length", [64, 65, 96, 127, 180, 320, 1000])
 @pytest.mark.parametrize("overlap", [0, 8, 16, 32])
-def test_spans_cover_the_axis_and_their_weights_are_sane(length, overlap):
+def test_spans_cover_the_axis_and_their_weights_add_up_to_one(length, overlap):
     spans = plan_spans(length, 64, overlap)
     assert spans[0].start == 0
     assert spans[-1].stop == length
@@ -19,7 +19,12 @@ def test_spans_cover_the_axis_and_their_weights_are_sane(length, overlap):
     total = torch.zeros(length * 4)
     for span in spans:
         total[span.start * 4 : span.stop * 4] += span.weights(4)
-    assert (total > 0).all()
+    if all(a.stop - b.start <= 32 for a, b in pairwise(spans)):
+        # Two ramps of float32 numbers meet.
+        torch.testing.assert_close(total, torch.ones_like(total), atol=1e-6, rtol=0)
+    else:  # more than half a tile is shared: both are whole in the middle, blending divides
+        assert total.amin() >= 1 - 1e-6
+        assert total.amax() <= 2
 
 
 @pytest.mark.parametrize("size", [(64, 64), (70, 101), (40, 200), (130, 64)])
