@@ -1,11 +1,13 @@
-"""Rebuild the README's quality table from the results of `vsrkit evaluate --json`.
+"""Rebuild the quality tables from the results of `vsrkit evaluate --json`.
 
-    python benchmarks/quality.py          write the table into README.md
-    python benchmarks/quality.py --check  fail if README.md has another one
+    python benchmarks/quality.py          write the tables into README.md and docs/results.md
+    python benchmarks/quality.py --check  fail if either file has other tables
 
-Every JSON file below benchmarks/results that `vsrkit evaluate` wrote counts; of two results of one
-model under one protocol the file whose name comes last wins. The table goes between two markers,
-and published rows come from the package, marked as such.
+README.md gets a short table of the presets, docs/results.md a full table for every protocol. Both
+are written between two markers. Results are the JSON files below benchmarks/results that
+`vsrkit evaluate` wrote; of two results of one model under one protocol, the file whose name sorts
+last is used. Published rows come from vsrkit/evaluate/published.json and are marked as such. Times
+in the short table come from benchmarks/results/presets.json, which benchmarks/presets.py writes.
 """
 
 import argparse
@@ -21,11 +23,17 @@ from vsrkit.evaluate.published import Published, published_for
 ROOT = Path(__file__).parent.parent
 BEGIN, END = "<!-- quality table: begin -->", "<!-- quality table: end -->"
 
-Result = Mapping[str, Any]  # docs/evaluate.md says what is in it
+SUMMARY_MODELS = ("bicubic", "vsrt-s-web", "vsrt-s", "vsrt-m", "basicvsr-vimeo90k-bi")
+SUMMARY_PROTOCOLS = {"vid4": "Vid4", "vid4-crf25": "Vid4, H.264 at CRF 25"}  # name -> column title
+SUMMARY_PUBLISHED = "VSR-Transformer"
+
+Result = Mapping[
+    str, Any
+]  # one object of `vsrkit evaluate --json`; docs/evaluate.md lists its keys
 
 
 def read_results(folder: Path) -> list[Result]:
-    """Every result below a folder; other JSON files are left alone."""
+    """Return every result below a folder; other JSON files are ignored."""
     found: dict[tuple[str, str, str], Result] = {}
     for path in sorted(folder.rglob("*.json")):
         content = json.loads(path.read_text(encoding="utf-8"))
@@ -35,8 +43,37 @@ def read_results(folder: Path) -> list[Result]:
     return list(found.values())
 
 
+def read_times(folder: Path) -> dict[str, float]:
+    """Return seconds per frame of a whole `vsrkit upscale` for each model in presets.json."""
+    path = folder / "presets.json"
+    if not path.exists():
+        return {}
+    return {row["model"]: row["seconds"] for row in json.loads(path.read_text("utf-8"))["rows"]}
+
+
+def render_summary(results: Iterable[Result], times: Mapping[str, float]) -> str:
+    """Return one short Markdown table: SUMMARY_MODELS and one published row.
+
+    A model without a complete result under a protocol has an empty cell there.
+    """
+    scores = {(r["protocol"]["name"], r["model"]): r for r in results if not r["partial"]}
+    header = ["PSNR / SSIM of Y", *SUMMARY_PROTOCOLS.values(), "seconds per frame"]
+    lines = [_row(header), _row(["---", *["---:"] * (len(header) - 1)])]
+    for model in SUMMARY_MODELS:
+        found = [scores.get((protocol, model)) for protocol in SUMMARY_PROTOCOLS]
+        cells = [_pair(r["average"], " / ") if r else "" for r in found]
+        if any(cells):
+            lines.append(
+                _row([f"`{model}`", *cells, f"{times[model]:.2f}" if model in times else ""])
+            )
+    for row in published_for("vid4", PROTOCOLS["vid4"]):
+        if row.title == SUMMARY_PUBLISHED:
+            lines.append(_row([f"{row.title} (published)", " / ".join(row.average), "", ""]))
+    return "\n".join(lines)
+
+
 def render(results: Iterable[Result]) -> str:
-    """One Markdown table for each protocol: measured rows, best last, below the published ones."""
+    """Return one Markdown table per protocol: published rows, then measured rows by PSNR."""
     groups: dict[tuple[str, str], list[Result]] = {}
     for result in results:
         groups.setdefault((result["set"], result["protocol"]["name"]), []).append(result)
@@ -73,42 +110,50 @@ def _measured_cells(result: Result, clips: list[str]) -> list[str]:
     return [f"**{result['model']}**", *cells, average, f"{result['seconds_per_frame']:.2f}"]
 
 
-def _pair(scores: Mapping[str, Any]) -> str:
-    psnr = _psnr(scores)
-    return f"{psnr:.2f}/{scores['ssim']:.4f}" if "ssim" in scores else f"{psnr:.2f}"
+def _pair(scores: Mapping[str, Any], separator: str = "/") -> str:
+    psnr = f"{_psnr(scores):.2f}"
+    return f"{psnr}{separator}{scores['ssim']:.4f}" if "ssim" in scores else psnr
 
 
 def _psnr(scores: Mapping[str, Any]) -> float:
-    return float(scores["psnr"])  # "inf" is a float, too
+    return float(scores["psnr"])  # an infinite PSNR is stored as the string "inf"
 
 
 def _row(cells: list[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def put_between(text: str, table: str) -> str:
-    """The text with the table between its markers."""
-    before, begin, rest = text.partition(BEGIN)
+def replace_table(page: Path, table: str) -> tuple[str, str]:
+    """Return the text of a page as it is, and with `table` between its markers."""
+    old = page.read_text(encoding="utf-8")
+    before, begin, rest = old.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
-        sys.exit(f"README.md has no place for the table; add the lines {BEGIN} and {END}")
-    return f"{before}{BEGIN}\n\n{table}\n\n{END}{after}"
+        sys.exit(f"{page} has no place for the table; add the lines {BEGIN} and {END}")
+    return old, f"{before}{BEGIN}\n\n{table}\n\n{END}{after}"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--check", action="store_true", help="only compare")
+    parser.add_argument("--check", action="store_true", help="compare only, write nothing")
     parser.add_argument("--results", type=Path, default=ROOT / "benchmarks" / "results")
     parser.add_argument("--readme", type=Path, default=ROOT / "README.md")
+    parser.add_argument("--page", type=Path, default=ROOT / "docs" / "results.md")
     options = parser.parse_args()
-    old = options.readme.read_text(encoding="utf-8")
-    new = put_between(old, render(read_results(options.results)))
-    if options.check:
-        sys.exit(0 if old == new else f"{options.readme} is out of date; run benchmarks/quality.py")
-    options.readme.write_text(new, encoding="utf-8")
-    print(f"{options.readme}: table rebuilt")
+    results = read_results(options.results)
+    tables = {
+        options.readme: render_summary(results, read_times(options.results)),
+        options.page: render(results),
+    }
+    pages = {page: replace_table(page, table) for page, table in tables.items()}
+    for page, (old, new) in pages.items():
+        if options.check and old != new:
+            sys.exit(f"{page} is out of date; run benchmarks/quality.py")
+        if not options.check:
+            page.write_text(new, encoding="utf-8")
+            print(f"{page}: table rebuilt")
 
 
 if __name__ == "__main__":
