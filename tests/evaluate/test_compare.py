@@ -11,8 +11,7 @@ from typer.testing import CliRunner
 from vsrkit.cli import app
 from vsrkit.data.degrade import BI, degrade
 from vsrkit.errors import DataError, VsrkitError
-from vsrkit.evaluate.compare import Box, compare_models, hardest_place
-from vsrkit.evaluate.grid import draw_grid
+from vsrkit.evaluate.compare import Box, compare_models, draw_grid, hardest_place
 from vsrkit.evaluate.lettering import lettered, write_text
 from vsrkit.evaluate.metrics import measured, psnr
 from vsrkit.evaluate.slider import slider_page
@@ -82,7 +81,7 @@ def test_the_grid_shows_crops_enlarged_by_whole_factors(clips: Path) -> None:
     grid = draw_grid([view])
     crop = view.box.cut(view.truth).repeat_interleave(8, 1).repeat_interleave(8, 2)  # 320 wide
     assert torch.equal(grid[:, : 24 * 8, -8 - 320 : -8], crop)
-    assert (grid[:, 24 * 8 + 6 :, -8 - 320 : -8] == 0).any()  # letters below it
+    assert (grid[:, 24 * 8 + 4 :, -8 - 320 : -8] == 0).any()  # the caption below it
     assert draw_grid([view, view]).shape[1] == 2 * grid.shape[1]
 
 

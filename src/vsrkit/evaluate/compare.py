@@ -1,4 +1,4 @@
-"""One frame as several models show it, and the part of it where they can be told apart."""
+"""Comparison pictures: crops of one frame as each model restores it, ground truth last."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -12,13 +12,16 @@ from vsrkit.data.degrade import degrade_frames
 from vsrkit.data.sets import FrameSet, PairedClip
 from vsrkit.errors import DataError, VsrkitError
 from vsrkit.evaluate.benchmark import OnProgress, check_clips
+from vsrkit.evaluate.captions import add_caption, arrange, draw_box, enlarge
 from vsrkit.evaluate.command import check_device, choose, titles, trained_model
 from vsrkit.evaluate.metrics import psnr
 from vsrkit.evaluate.protocol import Protocol
 from vsrkit.inference.engine import Engine, make_engine, upscale_frames
 
 TRUTH = "ground truth"
-MOST_CLIPS = 8  # that are shown without being asked for
+MOST_CLIPS = 8  # shown by default
+CELL_WIDTH = 320  # pixels; crops are enlarged by a whole factor to at most this width
+RED = (1.0, 0.1, 0.1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,3 +178,34 @@ def _frame_of(engine: Engine, clip: PairedClip, protocol: Protocol, number: int)
     """One upscaled frame; the clip is run up to it and no further than its model looks ahead."""
     lr = clip.lr.read() if clip.lr else degrade_frames(clip.hr.read(), protocol.degradation)
     return next(islice(upscale_frames(lr, engine, padding=protocol.padding), number, None))
+
+
+def draw_grid(views: Sequence[View]) -> Tensor:
+    """Draw the comparison picture: (3, H, W), a row for each view.
+
+    A row shows the whole ground-truth frame with the crop marked in it, then the crop of each
+    method with its PSNR, and the crop of the ground truth last.
+    """
+    return arrange([_cells(view) for view in views])
+
+
+def _cells(view: View) -> list[Tensor]:
+    factor = max(1, CELL_WIDTH // view.box.width)
+    overview = _overview(view, view.box.height * factor)
+    cells = [add_caption(overview, view.clip, f"frame {view.frame}")]
+    for method, picture in view.pictures.items():
+        crop = enlarge(view.box.cut(picture).float().clamp(0, 1), factor)
+        score = "" if method == TRUTH else f"{view.psnr(method):.2f} dB"
+        cells.append(add_caption(crop, method, score))
+    return cells
+
+
+def _overview(view: View, height: int) -> Tensor:
+    """Reduce the whole ground truth to this height, with a red line around the crop."""
+    box, line = view.box, max(2, view.truth.shape[-1] // 160)
+    whole = draw_box(view.truth, (box.x, box.y, box.width, box.height), RED, line=line)
+    width = round(whole.shape[2] * height / whole.shape[1])
+    small = F.interpolate(
+        whole[None], size=(height, width), mode="bilinear", antialias=True, align_corners=False
+    )
+    return small[0].clamp(0, 1)

@@ -11,8 +11,7 @@ from string import Template
 from typing import Any
 
 from vsrkit import __version__
-from vsrkit.evaluate.compare import TRUTH, View
-from vsrkit.evaluate.grid import draw_grid
+from vsrkit.evaluate.compare import TRUTH, View, draw_grid
 from vsrkit.video.images import encode_png, write_image
 
 
