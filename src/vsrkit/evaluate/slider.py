@@ -1,44 +1,40 @@
-"""A page with a before/after slider for each clip: one HTML file that needs nothing else."""
+"""An HTML page with a before/after slider for each clip of a comparison."""
 
-import html
-import json
 import math
-from base64 import b64encode
 from collections.abc import Sequence
-from importlib.resources import files
 from pathlib import Path
-from string import Template
 from typing import Any
 
-from vsrkit import __version__
 from vsrkit.evaluate.compare import TRUTH, View, draw_grid
+from vsrkit.evaluate.page import inline_png, render_page, write_page
 from vsrkit.video.images import encode_png, write_image
 
 
 def write_comparison(views: Sequence[View], picture: Path, page: Path | None) -> list[Path]:
-    """Write the grid and, if wanted, the page; returns what was written."""
+    """Write a comparison as a picture and, optionally, as a page.
+
+    Args:
+        views: what `compare_models` returned.
+        picture: image file for the grid of crops.
+        page: HTML file for the sliders; None writes no page.
+
+    Returns:
+        The files that were written.
+    """
     write_image(picture, draw_grid(views))
-    if page is None:
-        return [picture]
-    page.parent.mkdir(parents=True, exist_ok=True)
-    part = page.with_name(f"{page.name}.part")
-    part.write_text(slider_page(views), encoding="utf-8")
-    part.replace(page)
-    return [picture, page]
+    return [picture] if page is None else [picture, write_page(page, slider_page(views))]
 
 
 def slider_page(views: Sequence[View]) -> str:
-    """The page; each clip comes once, however many crops of it were chosen."""
-    first = {view.clip: view for view in reversed(views)}
-    shown = [_content(first[clip]) for clip in dict.fromkeys(view.clip for view in views)]
-    names = [name for name in views[0].pictures if name != TRUTH]
-    template = files("vsrkit.evaluate").joinpath("slider.html").read_text("utf-8")
-    footer = f"PSNR of the whole frame; protocol {views[0].protocol}. Made by vsrkit {__version__}."
-    return Template(template).substitute(
-        title=html.escape(f"Video super-resolution: {', '.join(names)}"),
-        footer=html.escape(footer),
-        # "</" would end the script in which this stands.
-        views=json.dumps(shown).replace("</", "<\\/"),
+    """The page as HTML; a clip with several crops appears once."""
+    by_clip = {view.clip: view for view in reversed(views)}
+    clips = dict.fromkeys(view.clip for view in views)
+    methods = [name for name in views[0].pictures if name != TRUTH]
+    return render_page(
+        "evaluate/slider.html",
+        title=f"Video super-resolution: {', '.join(methods)}",
+        views=[_content(by_clip[clip]) for clip in clips],
+        protocol=views[0].protocol,
     )
 
 
@@ -46,7 +42,7 @@ def _content(view: View) -> dict[str, Any]:
     pictures = {
         name: {
             "psnr": None if name == TRUTH else _decibels(view.psnr(name, whole=True)),
-            "data": "data:image/png;base64," + b64encode(encode_png(picture)).decode("ascii"),
+            "data": inline_png(encode_png(picture)),
         }
         for name, picture in view.pictures.items()
     }

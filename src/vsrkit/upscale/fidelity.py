@@ -4,25 +4,20 @@ There is no ground truth for a real video, but there is the input: made small ag
 give it back; from frame to frame it must not change otherwise; its colours must not drift.
 """
 
-import html
-import json
 import math
-from base64 import b64encode
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from fractions import Fraction
-from importlib.resources import files
 from pathlib import Path
-from string import Template
 from tempfile import TemporaryFile
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vsrkit import __version__
 from vsrkit.errors import VideoError
 from vsrkit.evaluate.metrics import luma
+from vsrkit.evaluate.page import inline_png, render_page, write_page
 from vsrkit.inference.shots import mark_cuts
 from vsrkit.models.layers.resample import bicubic_matrix, resample
 from vsrkit.video.images import encode_png
@@ -83,11 +78,7 @@ def write_report(source: Source | str | Path, target: Source | str | Path, page:
     """Compare a video with its upscaled copy and write the page; returns what is on it."""
     source, target = (x if isinstance(x, Source) else open_source(x) for x in (source, target))
     fidelity = compare_videos(source, target)
-    text = report_page(fidelity, source.path.name, target.path.name)
-    page.parent.mkdir(parents=True, exist_ok=True)
-    part = page.with_name(f"{page.name}.part")
-    part.write_text(text, encoding="utf-8")
-    part.replace(page)
+    write_page(page, report_page(fidelity, source.path.name, target.path.name))
     return fidelity
 
 
@@ -229,47 +220,39 @@ def _worst_place(error: Tensor, output_size: tuple[int, int]) -> tuple[int, int]
 
 
 def report_page(fidelity: Fidelity, source: str, target: str) -> str:
-    """The page, with all its pictures inside."""
-    template = files("vsrkit.upscale").joinpath("fidelity.html").read_text("utf-8")
+    """The report as HTML, with all pictures inside.
+
+    Args:
+        fidelity: the measurements.
+        source: name of the input, for the title.
+        target: name of the output, for the title.
+    """
     (height, width), (high, wide) = fidelity.size, fidelity.output_size
-    content = {
-        "shots": [asdict(shot) for shot in fidelity.shots],
-        "worst": [
-            {
-                "frame": worst.frame,
-                "shot": worst.shot,
-                "consistency": worst.consistency,
-                "before": _inline(worst.before),
-                "after": _inline(worst.after),
-            }
-            for worst in fidelity.worst
-        ],
-        "curve": _thinned(fidelity.curve),
-        "frames": fidelity.frames,
-    }
-    return Template(template).substitute(
-        title=html.escape(f"{target}: how true it is to {source}"),
-        summary=html.escape(
-            f"{fidelity.frames} frames, {width}x{height} became {wide}x{high}, "
-            f"{len(fidelity.shots)} shots."
-        ),
-        warning=html.escape(_warning(fidelity)),
-        version=html.escape(__version__),
-        # "</" would end the script in which this stands.
-        content=json.dumps(content).replace("</", "<\\/"),
+    worst = [
+        asdict(crop) | {"before": inline_png(crop.before), "after": inline_png(crop.after)}
+        for crop in fidelity.worst
+    ]
+    return render_page(
+        "upscale/fidelity.html",
+        title=f"Fidelity of {target} to {source}",
+        summary=f"{fidelity.frames} frames, {width}x{height} to {wide}x{high}, "
+        f"{len(fidelity.shots)} shots.",
+        warning=_warning(fidelity),
+        report={
+            "shots": [asdict(shot) for shot in fidelity.shots],
+            "worst": worst,
+            "curve": _thinned(fidelity.curve),
+            "frames": fidelity.frames,
+        },
     )
 
 
 def _warning(fidelity: Fidelity) -> str:
-    if fidelity.missing > 0:
-        return f"The output lacks {fidelity.missing} frames of the input."
-    if fidelity.missing < 0:
-        return f"The output has {-fidelity.missing} frames more than the input."
-    return ""
-
-
-def _inline(png: bytes) -> str:
-    return "data:image/png;base64," + b64encode(png).decode("ascii")
+    count = abs(fidelity.missing)
+    if not count:
+        return ""
+    frames = f"{count} frame{'s' if count != 1 else ''}"
+    return f"The output has {frames} {'fewer' if fidelity.missing > 0 else 'more'} than the input."
 
 
 def _thinned(curve: list[float]) -> list[list[float]]:
