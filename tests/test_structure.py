@@ -15,6 +15,7 @@ LAYERS: tuple[str | tuple[str, ...], ...] = (
     "errors",
     "hardware",
     "video",
+    "models.anatomy",
     "models.spec",
     "models.weights",
     "models.layers",

@@ -11,6 +11,7 @@ from torch.utils._pytree import tree_map
 
 from vsrkit.hardware.precision import Precision
 from vsrkit.inference.engine import Engine, upscale_frames
+from vsrkit.models.anatomy import Anatomy, Flow
 from vsrkit.models.basicvsr import BasicVSRConfig
 from vsrkit.models.bicubic import BicubicConfig
 from vsrkit.models.duf import DUFConfig
@@ -182,6 +183,50 @@ def test_a_shot_of_one_frame(name):
     engine = Engine(small(name), FLOAT32)
     (frame,) = upscale_frames(torch.rand(1, 3, 8, 8), engine)
     assert frame.shape[-1] == 8 * engine.spec.scale
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_anatomy_names_modules_that_exist_and_run(name):
+    model, clip = small(name), clip_for(small(name))
+    modules = dict(model.named_modules())
+    assert isinstance(model.anatomy, Anatomy)
+    assert model.anatomy.modules <= modules.keys()
+    called = set()
+    handles = [
+        modules[part].register_forward_hook(lambda *_, part=part: called.add(part))
+        for part in model.anatomy.modules
+    ]
+    with torch.no_grad():
+        model(clip)
+    for handle in handles:
+        handle.remove()
+    assert called == model.anatomy.modules
+
+
+@pytest.mark.parametrize("name", [name for name in SMALL if small(name).anatomy.flow])
+def test_anatomy_flow_has_the_size_of_its_frames(name):
+    model = small(name)
+    height, width = (side + -side % model.spec.multiple for side in (18, 21))
+    a, b = torch.rand(2, 1, 3, height, width, generator=torch.Generator().manual_seed(3))
+    with torch.no_grad():
+        found = model.anatomy.flow.between(a, b)
+    assert found.shape == (1, 2, height, width)
+    assert found.isfinite().all()
+
+
+@pytest.mark.parametrize(
+    ("targets", "frame", "expected"),
+    [
+        ("previous", 1, [(1, 0)]),
+        ("previous", 0, []),
+        ("adjacent", 1, [(1, 0), (1, 2)]),
+        ("adjacent", 3, [(3, 2)]),
+        ("window", 1, [(1, 0), (1, 2), (1, 3)]),
+        ("from window", 2, [(0, 2), (1, 2), (3, 2)]),
+    ],
+)
+def test_flow_pairs(targets, frame, expected):
+    assert Flow(between=torch.add, targets=targets).pairs(frame, 4) == expected
 
 
 class Float32Products(TorchDispatchMode):

@@ -7,6 +7,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from vsrkit.models.anatomy import (
+    FUSION_STAGE,
+    TAIL_STAGE,
+    Anatomy,
+    Flow,
+    chain_stages,
+    chain_switches,
+    detail_switch,
+    flow_switch,
+)
 from vsrkit.models.layers.blocks import Tower, TwoStageTail, joined, upsample_bilinear
 from vsrkit.models.layers.flow import SPyNet, spynet_basicsr_name, warp
 from vsrkit.models.spec import Segments, Spec
@@ -36,6 +46,19 @@ class BasicVSR(nn.Module):
         self.forward_trunk = Tower(c + 3, c, config.blocks)
         self.fusion = nn.Conv2d(2 * c, c, 1)
         self.tail = TwoStageTail(c)
+
+    @property
+    def anatomy(self) -> Anatomy:
+        """Flow, two chains, fusion, tail."""
+        return Anatomy(
+            flow=Flow(between=self.spynet),
+            stages=(*chain_stages("backward_trunk", "forward_trunk"), FUSION_STAGE, TAIL_STAGE),
+            switches=(
+                flow_switch("spynet"),
+                *chain_switches(["backward_trunk"], ["forward_trunk"]),
+                detail_switch(),
+            ),
+        )
 
     def forward(self, clip: Tensor, keep: slice | None = None) -> Tensor:
         """(B, T, 3, H, W) -> (B, T, 3, 4H, 4W), or only the frames in `keep`.

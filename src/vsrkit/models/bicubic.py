@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
+from vsrkit.models.anatomy import Anatomy
 from vsrkit.models.layers.resample import imresize
 from vsrkit.models.spec import Spec, Window
 
@@ -22,6 +23,8 @@ class Bicubic(nn.Module):
         super().__init__()
         self.config = config
         self.spec = Spec(scale=config.scale, context=Window(1, "all"))
+
+    anatomy = Anatomy()  # no flow, no attention, no switches
 
     def forward(self, clip: Tensor, keep: slice | None = None) -> Tensor:
         """(B, T, 3, H, W) -> (B, T, 3, sH, sW)."""

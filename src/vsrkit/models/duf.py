@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from vsrkit.models.anatomy import Anatomy
 from vsrkit.models.layers.blocks import check_frames
 from vsrkit.models.spec import Spec, Window
 from vsrkit.models.weights import count_matching
@@ -59,6 +60,8 @@ class DUF(nn.Module):
         self.conv3d_r1, self.conv3d_r2 = _flat_conv(head, head, 1), _flat_conv(head, 3 * 16, 1)
         self.conv3d_f1 = _flat_conv(head, filters, 1)
         self.conv3d_f2 = _flat_conv(filters, TAPS**2 * 16, 1)
+
+    anatomy = Anatomy()  # no flow, no attention, no switches
 
     def forward(self, clip: Tensor) -> Tensor:
         """(B, 7, 3, H, W) -> (B, 1, 3, 4H, 4W): the centre frame."""

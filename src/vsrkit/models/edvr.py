@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from vsrkit.models.anatomy import Anatomy, Attention, Switch, detail_switch, residual_switch
 from vsrkit.models.layers.blocks import (
     ResidualBlock,
     TwoStageTail,
@@ -71,6 +72,20 @@ class EDVR(nn.Module):
         self.front = FrontEnd(config)
         self.reconstruction = residual_blocks(config.reconstruct_blocks, config.channels)
         self.tail = TwoStageTail(config.channels)
+
+    @property
+    def anatomy(self) -> Anatomy:
+        """Alignment, fusion by attention, reconstruction, tail."""
+        fusion = Attention(title="fusion", module="front.fusion", kind="frames")
+        words = "Neighbours are fused without being aligned."
+        return Anatomy(
+            attention=(fusion,) if self.config.attention else (),
+            switches=(
+                Switch("alignment", words, ("front.pcd_align",), lambda args, _: args[0]["l1"]),
+                residual_switch("reconstruction"),
+                detail_switch(),
+            ),
+        )
 
     def forward(self, clip: Tensor, recall: Recall | None = None) -> Tensor:
         """(B, T, 3, H, W) -> (B, 1, 3, 4H, 4W): the centre frame."""

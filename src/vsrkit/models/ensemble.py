@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from vsrkit.errors import VsrkitError
+from vsrkit.models.anatomy import Anatomy
 from vsrkit.models.spec import Carried, Spec, Window
 
 ALL_VIEWS = 16
@@ -66,6 +67,8 @@ class Ensemble(nn.Module):
         self.spec = replace(spec, recalls=False)  # each view sees other frames
         self.config: Any = model.config
         self.views = views(self.spec, count)
+
+    anatomy = Anatomy()  # inspect the model itself
 
     def forward(self, clip: Tensor, keep: slice | None = None) -> Tensor:
         """As the model: (B, T, 3, H, W) -> (B, T', 3, sH, sW). What is held is one view's."""

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from einops import rearrange
 from torch import Tensor, nn
 
+from vsrkit.models.anatomy import Anatomy, Flow, flow_switch
 from vsrkit.models.layers.blocks import conv3x3, upsample_bilinear
 from vsrkit.models.layers.flow import warp
 from vsrkit.models.spec import Carried, Spec
@@ -40,6 +41,13 @@ class FRVSR(nn.Module):
         self.fnet = FlowNet()
         self.srnet = DetailNet(config)
         self.upsample_func = _upsampling(config)
+
+    @property
+    def anatomy(self) -> Anatomy:
+        """Flow to the previous frame."""
+        return Anatomy(
+            flow=Flow(between=self.fnet, targets="previous"), switches=(flow_switch("fnet"),)
+        )
 
     def forward(self, clip: Tensor, keep: slice | None = None) -> Tensor:
         """(B, T, 3, H, W) -> (B, T, 3, 4H, 4W), or only the frames in `keep`."""

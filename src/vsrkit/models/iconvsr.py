@@ -7,6 +7,16 @@ import torch
 from torch import Tensor, nn
 
 from vsrkit.errors import VsrkitError
+from vsrkit.models.anatomy import (
+    TAIL_STAGE,
+    Anatomy,
+    Flow,
+    Switch,
+    chain_stages,
+    chain_switches,
+    detail_switch,
+    flow_switch,
+)
 from vsrkit.models.basicvsr import MMEDIT_RULES
 from vsrkit.models.edvr import FRONT_END_RULES, EDVRConfig, FrontEnd
 from vsrkit.models.layers.blocks import (
@@ -65,6 +75,25 @@ class IconVSR(nn.Module):
         self.backward_trunk = Tower(c + 3, c, config.blocks)
         self.forward_trunk = Tower(2 * c + 3, c, config.blocks)
         self.tail = TwoStageTail(c)
+
+    @property
+    def anatomy(self) -> Anatomy:
+        """Flow, two chains, refill of the key frames, tail."""
+        words = "Key frames get no features from the frames around them."
+        return Anatomy(
+            flow=Flow(between=self._flow_between),
+            stages=(*chain_stages("backward_trunk", "forward_trunk"), TAIL_STAGE),
+            switches=(
+                flow_switch("spynet"),
+                *chain_switches(["backward_trunk"], ["forward_trunk"]),
+                Switch("refill", words, ("edvr",)),
+                detail_switch(),
+            ),
+        )
+
+    def _flow_between(self, a: Tensor, b: Tensor) -> Tensor:
+        flow = self.spynet(reflect_to_multiple(a, 4), reflect_to_multiple(b, 4))
+        return flow[..., : a.shape[-2], : a.shape[-1]]
 
     def forward(self, clip: Tensor, keep: slice | None = None) -> Tensor:
         """(B, T, 3, H, W) -> (B, T, 3, 4H, 4W), or only the frames in `keep`.

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from vsrkit.models.anatomy import Anatomy, Flow
 from vsrkit.models.layers.blocks import check_frames
 from vsrkit.models.layers.horn_schunck import horn_schunck
 from vsrkit.models.spec import Spec, Window
@@ -34,6 +35,8 @@ class RBPN(nn.Module):
         self.config = config
         self.spec = Spec(scale=4, context=Window(config.frames))
         self.net = Projections(config)
+
+    anatomy = Anatomy(flow=Flow(between=horn_schunck, targets="window"))
 
     def forward(self, clip: Tensor, flows: Tensor | None = None) -> Tensor:
         """(B, T, 3, H, W) -> (B, 1, 3, 4H, 4W): the centre frame.

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from vsrkit.models.anatomy import Anatomy
 from vsrkit.models.layers.blocks import conv3x3
 from vsrkit.models.spec import Spec, Window
 from vsrkit.models.weights import Rules, count_matching, rename
@@ -41,6 +42,8 @@ class RCAN(nn.Module):
         )
         self.conv_last = conv3x3(c, 3)
         self.register_buffer("mean", torch.tensor(DIV2K_MEAN).view(3, 1, 1), persistent=False)
+
+    anatomy = Anatomy()  # no flow, no attention, no switches
 
     def forward(self, clip: Tensor, keep: slice | None = None) -> Tensor:
         """(B, T, 3, H, W) -> (B, T, 3, 4H, 4W), or only the frames in `keep`."""

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from vsrkit.models.anatomy import Anatomy
 from vsrkit.models.layers.blocks import conv3x3, residual_blocks, upsample_bilinear
 from vsrkit.models.spec import Carried, Spec
 from vsrkit.models.weights import count_matching
@@ -45,6 +46,8 @@ class RRN(nn.Module):
         self.blocks = residual_blocks(config.blocks, c)
         self.to_features = conv3x3(c, c)
         self.to_result = conv3x3(c, 48)
+
+    anatomy = Anatomy()  # no flow, no attention, no switches
 
     def forward(self, clip: Tensor, keep: slice | None = None) -> Tensor:
         """(B, T, 3, H, W) -> (B, T, 3, 4H, 4W), or only the frames in `keep`."""

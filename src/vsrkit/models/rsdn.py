@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from vsrkit.models.anatomy import Anatomy
 from vsrkit.models.layers.blocks import conv3x3, resize, upsample_bilinear
 from vsrkit.models.spec import Carried, Spec
 from vsrkit.models.weights import count_matching
@@ -45,6 +46,8 @@ class RSDN(nn.Module):
         self.detail_features, self.structure_features = conv3x3(c, c), conv3x3(c, c)
         self.detail_result, self.structure_result = conv3x3(c, 48), conv3x3(c, 48)
         self.join = conv3x3(96, 48)
+
+    anatomy = Anatomy()  # no flow, no attention, no switches
 
     def forward(self, clip: Tensor, keep: slice | None = None) -> Tensor:
         """(B, T, 3, H, W) -> (B, T, 3, 4H, 4W), or only the frames in `keep`."""

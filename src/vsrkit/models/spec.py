@@ -5,6 +5,8 @@ from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 from torch import Tensor
 
+from vsrkit.models.anatomy import Anatomy
+
 
 @dataclass(frozen=True, slots=True)
 class Window:
@@ -80,5 +82,8 @@ class VideoModel(Protocol):
 
     spec: Spec
     config: Any
+
+    @property
+    def anatomy(self) -> Anatomy: ...
 
     def __call__(self, clip: Tensor, keep: slice | None = None) -> Tensor: ...

@@ -10,8 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from vsrkit.models.anatomy import Anatomy, Flow, flow_switch
 from vsrkit.models.layers.blocks import check_frames, conv3x3
-from vsrkit.models.layers.luma import enlarge_luma
+from vsrkit.models.layers.luma import enlarge_luma, rgb_to_ycbcr
 from vsrkit.models.spec import Spec, Window
 from vsrkit.models.vespcn import Motion
 
@@ -43,6 +44,17 @@ class SPMC(nn.Module):
         self.up2 = nn.ConvTranspose2d(2 * c, c, 4, 2, 1)
         self.dec1 = conv3x3(c, c)
         self.out = nn.Conv2d(c, 1, 5, padding=2)
+
+    @property
+    def anatomy(self) -> Anatomy:
+        """Flow from every neighbour to the centre, along which its pixels are splatted."""
+        return Anatomy(
+            flow=Flow(between=self._flow_between, targets="from window"),
+            switches=(flow_switch("motion"),),
+        )
+
+    def _flow_between(self, a: Tensor, b: Tensor) -> Tensor:
+        return self.motion.padded(rgb_to_ycbcr(a)[:, :1], rgb_to_ycbcr(b)[:, :1])
 
     def forward(self, clip: Tensor) -> Tensor:
         """(B, T, 3, H, W) -> (B, 1, 3, 4H, 4W): the centre frame."""

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from vsrkit.models.anatomy import Anatomy, residual_switch
 from vsrkit.models.layers.blocks import check_frames, conv3x3, residual_blocks
 from vsrkit.models.layers.deform import deform_conv
 from vsrkit.models.layers.window_cache import Recall, each_frame
@@ -46,6 +47,8 @@ class TDAN(nn.Module):
             conv3x3(c, 4 * c), nn.PixelShuffle(2), conv3x3(c, 4 * c), nn.PixelShuffle(2)
         )
         self.conv_last = nn.Conv2d(c, 3, 3, padding=1, bias=False)
+
+    anatomy = Anatomy(switches=(residual_switch("reconstruction"),))
 
     def forward(self, clip: Tensor, recall: Recall | None = None) -> Tensor:
         """(B, T, 3, H, W) -> (B, 1, 3, 4H, 4W): the centre frame."""

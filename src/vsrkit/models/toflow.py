@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from vsrkit.models.anatomy import Anatomy, Flow, flow_switch
 from vsrkit.models.layers.blocks import check_frames
 from vsrkit.models.layers.flow import IMAGENET_MEAN, IMAGENET_STD, warp
 from vsrkit.models.layers.resample import imresize
@@ -41,6 +42,19 @@ class TOFlow(nn.Module):
         self.conv_4 = nn.Conv2d(64, 3, 1)
         self.register_buffer("mean", torch.tensor(IMAGENET_MEAN).view(1, 3, 1, 1))
         self.register_buffer("std", torch.tensor(IMAGENET_STD).view(1, 3, 1, 1))
+
+    @property
+    def anatomy(self) -> Anatomy:
+        """Flow from the centre to every neighbour."""
+        return Anatomy(
+            flow=Flow(between=self._flow_between, targets="window"),
+            switches=(flow_switch("spynet"),),
+        )
+
+    def _flow_between(self, a: Tensor, b: Tensor) -> Tensor:
+        """The network sees enlarged frames; its flow is averaged back to LR size."""
+        large = self.spynet(*((imresize(x, 4) - self.mean) / self.std for x in (a, b)))
+        return F.avg_pool2d(large, 4) / 4
 
     def forward(self, clip: Tensor) -> Tensor:
         """(B, 7, 3, H, W) -> (B, 1, 3, 4H, 4W): the centre frame."""

@@ -11,9 +11,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from vsrkit.models.anatomy import Anatomy, Flow, flow_switch
 from vsrkit.models.layers.blocks import check_frames, conv3x3, reflect_to_multiple
 from vsrkit.models.layers.flow import warp
-from vsrkit.models.layers.luma import enlarge_luma
+from vsrkit.models.layers.luma import enlarge_luma, rgb_to_ycbcr
 from vsrkit.models.spec import Spec, Window
 from vsrkit.models.weights import count_matching
 
@@ -38,6 +39,19 @@ class VESPCN(nn.Module):
         self.motion = Motion(pixels)
         sizes = [3 * pixels, *[config.channels] * (config.layers - 1), 16 * pixels]
         self.sr = nn.ModuleList(conv3x3(a, b) for a, b in pairwise(sizes))
+
+    @property
+    def anatomy(self) -> Anatomy:
+        """Flow from the centre to both neighbours."""
+        return Anatomy(
+            flow=Flow(between=self._flow_between, targets="window"),
+            switches=(flow_switch("motion"),),
+        )
+
+    def _flow_between(self, a: Tensor, b: Tensor) -> Tensor:
+        if self.config.luma:
+            a, b = rgb_to_ycbcr(a)[:, :1], rgb_to_ycbcr(b)[:, :1]
+        return self.motion.padded(a, b)
 
     def forward(self, clip: Tensor) -> Tensor:
         """(B, 3, 3, H, W) -> (B, 1, 3, 4H, 4W): the centre frame."""
@@ -92,6 +106,11 @@ class Motion(nn.Module):
         warped = warp(neighbour, coarse * unit, padding="border")
         seen = torch.cat([centre, neighbour, coarse, warped], 1)
         return (coarse + F.pixel_shuffle(_run(self.fine, seen), 2)) * unit
+
+    def padded(self, centre: Tensor, neighbour: Tensor) -> Tensor:
+        """`forward` for frames of any size."""
+        flow = self(reflect_to_multiple(centre, 4), reflect_to_multiple(neighbour, 4))
+        return flow[..., : centre.shape[-2], : centre.shape[-1]]
 
 
 def _run(layers: nn.ModuleList, x: Tensor) -> Tensor:

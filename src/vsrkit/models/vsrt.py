@@ -10,21 +10,39 @@ from typing import Literal
 
 import torch
 import torch.nn.functional as F
-from einops import rearrange
 from torch import Tensor, nn
 
 from vsrkit.errors import VsrkitError
 from vsrkit.hardware.threads import one_by_one, side_by_side
+from vsrkit.models.anatomy import (
+    TAIL_STAGE,
+    Anatomy,
+    Attention,
+    Flow,
+    Stage,
+    Switch,
+    Tap,
+    chain_switches,
+    detail_switch,
+    flow_switch,
+    residual_stage,
+    residual_switch,
+)
 from vsrkit.models.layers.blocks import (
+    FrameNorm,
     Tower,
     TwoStageTail,
-    conv3x3,
     joined,
     residual_blocks,
     upsample_bilinear,
 )
 from vsrkit.models.layers.flow import SPyNet, warp
-from vsrkit.models.layers.plain_block import LinearAttention, TokenFeedForward, attention_weights
+from vsrkit.models.layers.patch_attention import (
+    ConvAttention,
+    LinearAttention,
+    TokenFeedForward,
+    per_frame,
+)
 from vsrkit.models.layers.position import position_release, position_xyt
 from vsrkit.models.layers.window_cache import Recall
 from vsrkit.models.spec import Spec, Window
@@ -113,6 +131,62 @@ class VSRT(nn.Module):
         self.reconstruction = residual_blocks(config.reconstruct_blocks, c, block_slope)
         self.tail = TwoStageTail(c, hidden=c, slope=slope, full_size_conv=config.full_size_conv)
 
+    @property
+    def anatomy(self) -> Anatomy:
+        """Flow, the attention of each layer, and the features between the layers."""
+        config = self.config
+        names = [f"layers.{n}" for n in range(config.depth)]
+        attends = config.attention != "none"
+        return Anatomy(
+            flow=None if self.flow is None else Flow(between=self.flow),
+            attention=tuple(
+                Attention(
+                    title=f"layer {number}",
+                    module=f"{name}.attention",
+                    kind="patches",
+                    patch=config.patch,
+                    stride=(config.attention == "stcsa" and config.stride) or config.patch,
+                )
+                for number, name in enumerate(names, 1)
+                if attends
+            ),
+            stages=self._stages(names),
+            switches=self._switches(names),
+        )
+
+    def _stages(self, layers: list[str]) -> tuple[Stage, ...]:
+        words = "Convolutions on each frame alone, before the position code is added."
+        stages = [Stage("encoder", words, None, Tap(module="encoder"))]
+        for number, name in enumerate(layers, 1):
+            # The features between attention and feed-forward, before they are normalised.
+            module = "feed_forward" if self.config.norm == "post" else "feed_forward_norm"
+            middle = Tap(module=f"{name}.{module}", side="input")
+            if self.config.attention != "none":
+                words = "Attention adds features of the patches of all frames."
+                before = Tap(module=name, side="input")
+                stages.append(Stage(f"layer {number}, attention", words, before, middle))
+            words = (
+                "The feed-forward layer adds features of the frame and of its two neighbours, "
+                "warped onto it."
+            )
+            stages.append(Stage(f"layer {number}, feed-forward", words, middle, Tap(module=name)))
+        return (*stages, residual_stage("reconstruction"), TAIL_STAGE)
+
+    def _switches(self, layers: list[str]) -> tuple[Switch, ...]:
+        switches: list[Switch] = []
+        if self.config.attention != "none":
+            words = "No patch attends to another (the paper's w/o STCSA, but without retraining)."
+            switches.append(Switch("attention", words, tuple(f"{n}.attention" for n in layers)))
+        if self.flow is not None:
+            switches.append(flow_switch("flow"))
+        if self.config.feed_forward != "token":
+            towers = ([f"{n}.feed_forward.from_{d}" for n in layers] for d in ("next", "prev"))
+            switches.extend(chain_switches(*towers))
+        words = "Only attention moves features between frames."
+        modules = tuple(f"{name}.feed_forward" for name in layers)
+        switches.append(Switch("feed-forward layers", words, modules))
+        return (*switches, residual_switch("reconstruction"), detail_switch())
+
     def forward(
         self, clip: Tensor, keep: slice | None = None, recall: Recall | None = None
     ) -> Tensor:
@@ -124,7 +198,7 @@ class VSRT(nn.Module):
         wanted = slice(start, stop)
 
         if recall is None:
-            features = _per_frame(self.encoder, clip)
+            features = per_frame(self.encoder, clip)
         else:
             features = torch.stack(recall.each(self.encoder, clip), 1)
         position = self._position(features)
@@ -225,16 +299,16 @@ class Layer(nn.Module):
         x = self._attend(x, near)
         if self.post:
             out = x[:, inner] + self.feed_forward(x, lr[:, near], flows, inner)
-            return _per_frame(self.feed_forward_norm, out)
-        z = _per_frame(self.feed_forward_norm, x)
+            return per_frame(self.feed_forward_norm, out)
+        z = per_frame(self.feed_forward_norm, x)
         return x[:, inner] + self.feed_forward(z, lr[:, near], flows, inner)
 
     def _attend(self, x: Tensor, keep: slice) -> Tensor:
         if self.attention is None or self.attention_norm is None:
             return x[:, keep]
         if self.post:
-            return _per_frame(self.attention_norm, x[:, keep] + self.attention(x, keep))
-        return x[:, keep] + self.attention(_per_frame(self.attention_norm, x), keep)
+            return per_frame(self.attention_norm, x[:, keep] + self.attention(x, keep))
+        return x[:, keep] + self.attention(per_frame(self.attention_norm, x), keep)
 
 
 def _norm(config: VSRTConfig) -> nn.Module:
@@ -244,29 +318,18 @@ def _norm(config: VSRTConfig) -> nn.Module:
     return FrameNorm([config.channels, config.size, config.size])
 
 
-class FrameNorm(nn.LayerNorm):
-    """LayerNorm over (C, H, W) that answers in the memory layout it is given.
-
-    PyTorch's own turns channels-last into channels-first, and what follows is slower for it.
-    """
-
-    def forward(self, x: Tensor) -> Tensor:  # (N, C, H, W) -> same
-        if x.is_contiguous() or not x.is_contiguous(memory_format=torch.channels_last):
-            return super().forward(x)
-        weight, bias = self.weight.permute(1, 2, 0), self.bias.permute(1, 2, 0)
-        y = F.layer_norm(x.permute(0, 2, 3, 1), weight.shape, weight, bias, self.eps)
-        return y.permute(0, 3, 1, 2)
-
-
-def _per_frame(module: nn.Module, x: Tensor) -> Tensor:
-    """Apply a module for (N, C, H, W) to (B, T, C, H, W)."""
-    return module(x.flatten(0, 1)).unflatten(0, x.shape[:2])
-
-
 def _attention(config: VSRTConfig) -> nn.Module | None:
     match config.attention:
         case "stcsa":
-            return ConvAttention(config)
+            return ConvAttention(
+                config.channels,
+                patch=config.patch,
+                stride=config.stride,
+                heads=config.heads,
+                depthwise_value=config.value == "depthwise",
+                scaled=config.scaled,
+                inner_residual=config.inner_residual,
+            )
         case "linear":
             return LinearAttention(
                 config.channels,
@@ -277,60 +340,6 @@ def _attention(config: VSRTConfig) -> nn.Module | None:
             )
         case "none":
             return None
-
-
-class ConvAttention(nn.Module):
-    """Spatial-temporal convolutional self-attention (STCSA): patches of all frames attend to all.
-
-    Queries, keys and values come from convolutions; a token is a patch of C * p * p numbers.
-    """
-
-    def __init__(self, config: VSRTConfig) -> None:
-        super().__init__()
-        self.config = config
-        c = config.channels
-        self.to_q = nn.Conv2d(c, c, 3, padding=1, groups=c)
-        self.to_k = nn.Conv2d(c, c, 3, padding=1, groups=c)
-        self.to_v = nn.Conv2d(c, c, 3, padding=1, groups=c if config.value == "depthwise" else 1)
-        self.out = conv3x3(c, c)
-
-    def forward(self, x: Tensor, keep: slice) -> Tensor:
-        """(B, T, C, H, W) -> the frames in `keep`; keys and values are always all frames."""
-        y = self.weights(x, keep) @ self._heads(self.to_v, x)
-        y = rearrange(y, "b g n d -> b n (g d)")
-        out = _per_frame(self.out, self._frames(y, x[:, keep]))
-        return out + x[:, keep] if self.config.inner_residual else out
-
-    def weights(self, x: Tensor, keep: slice) -> Tensor:
-        """How much each patch of the frames in `keep` looks at each of all: (B, heads, N, M)."""
-        q, k = self._heads(self.to_q, x[:, keep]), self._heads(self.to_k, x)
-        return attention_weights(q, k, self.config.scaled)
-
-    def _heads(self, layer: nn.Module, x: Tensor) -> Tensor:
-        """A layer's answer, cut into patches: (B, T, C, H, W) -> (B, heads, N, d)."""
-        tokens = self._tokens(_per_frame(layer, x))
-        return rearrange(tokens, "b n (g d) -> b g n d", g=self.config.heads)
-
-    def _tokens(self, x: Tensor) -> Tensor:
-        """(B, T, C, H, W) -> (B, N, C * p * p), patches in reading order, frame after frame."""
-        p, stride = self.config.patch, self.config.stride or self.config.patch
-        if stride == p:
-            return rearrange(x, "b t c (i p) (j q) -> b (t i j) (c p q)", p=p, q=p)
-        patches = F.unfold(x.flatten(0, 1), p, stride=stride)
-        return rearrange(patches, "(b t) d n -> b (t n) d", b=x.shape[0])
-
-    def _frames(self, tokens: Tensor, like: Tensor) -> Tensor:
-        """(B, N, C * p * p) -> the shape of `like`; where patches overlap, their mean."""
-        p, stride = self.config.patch, self.config.stride or self.config.patch
-        b, t, _, h, w = like.shape
-        if stride == p:
-            return rearrange(
-                tokens, "b (t i j) (c p q) -> b t c (i p) (j q)", t=t, i=h // p, p=p, q=p
-            )
-        patches = rearrange(tokens, "b (t n) d -> (b t) d n", t=t)
-        total = F.fold(patches, (h, w), p, stride=stride)
-        share = F.fold(torch.ones_like(patches), (h, w), p, stride=stride)
-        return (total / share).unflatten(0, (b, t))
 
 
 class FlowFeedForward(nn.Module):

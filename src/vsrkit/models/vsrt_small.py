@@ -23,6 +23,22 @@ from torch import Tensor, nn
 
 from vsrkit.errors import VsrkitError
 from vsrkit.hardware.threads import from_both_ends, in_halves
+from vsrkit.models.anatomy import (
+    FUSION_STAGE,
+    TAIL_STAGE,
+    Anatomy,
+    Attention,
+    Flow,
+    Stage,
+    Switch,
+    Tap,
+    chain_stages,
+    chain_switches,
+    detail_switch,
+    flow_switch,
+    residual_stage,
+    residual_switch,
+)
 from vsrkit.models.layers.blocks import (
     Tower,
     TwoStageTail,
@@ -133,6 +149,39 @@ class VSRTSmall(nn.Module):
             if config.tail == "direct"
             else TwoStageTail(c, middle=middle, hidden=hidden)
         )
+
+    @property
+    def anatomy(self) -> Anatomy:
+        """Flow, two chains, fusion, attention, head, tail."""
+        has_flow, attends = self.config.flow != "none", self.attention is not None
+        words = "Attention adds features of nearby patches of this frame and its neighbours."
+        before, after = Tap(module="fusion", slope=0.1), Tap(module="head", side="input")
+        stage = Stage("attention", words, before, after)
+        switch = Switch("attention", "No patch attends to another.", ("attention",))
+        attention = Attention(title="attention", module="attention", kind="span")
+        return Anatomy(
+            flow=Flow(between=self._flow_between) if has_flow else None,
+            attention=(attention,) if attends else (),
+            stages=(
+                *chain_stages("backward_tower", "forward_tower"),
+                FUSION_STAGE,
+                *((stage,) if attends else ()),
+                residual_stage("head"),
+                TAIL_STAGE,
+            ),
+            switches=(
+                *((switch,) if attends else ()),
+                *((flow_switch("flow"),) if has_flow else ()),
+                *chain_switches(["backward_tower"], ["forward_tower"]),
+                residual_switch("head"),
+                detail_switch(),
+            ),
+        )
+
+    def _flow_between(self, a: Tensor, b: Tensor) -> Tensor:
+        to_prev, _ = self.flows([b, a])
+        assert to_prev[1] is not None
+        return to_prev[1]
 
     def forward(self, clip: Tensor, keep: slice | None = None) -> Tensor:
         """(B, T, 3, H, W) -> (B, T, 3, 4H, 4W), or only the frames in `keep`.

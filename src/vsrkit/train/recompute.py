@@ -6,9 +6,8 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from vsrkit.models.layers.blocks import TwoStageTail
-from vsrkit.models.layers.plain_block import LinearAttention
+from vsrkit.models.layers.patch_attention import ConvAttention, LinearAttention
 from vsrkit.models.layers.span_attention import SpanAttention
-from vsrkit.models.vsrt import ConvAttention
 
 
 def recompute_activations(model: nn.Module) -> None:

@@ -163,6 +163,20 @@ def reflect_to_multiple(x: Tensor, multiple: int) -> Tensor:
     return padded.view(*x.shape[:-2], *padded.shape[-2:])
 
 
+class FrameNorm(nn.LayerNorm):
+    """LayerNorm over (C, H, W) that answers in the memory layout it is given.
+
+    PyTorch's own turns channels-last into channels-first, and what follows is slower for it.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:  # (N, C, H, W) -> same
+        if x.is_contiguous() or not x.is_contiguous(memory_format=torch.channels_last):
+            return super().forward(x)
+        weight, bias = self.weight.permute(1, 2, 0), self.bias.permute(1, 2, 0)
+        y = F.layer_norm(x.permute(0, 2, 3, 1), weight.shape, weight, bias, self.eps)
+        return y.permute(0, 3, 1, 2)
+
+
 class TwoStageTail(nn.Module):
     """x4 in two pixel-shuffle stages and one or two convolutions at full size: features to RGB."""
 

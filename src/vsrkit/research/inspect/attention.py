@@ -7,9 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from vsrkit.models.edvr import EDVR, AttentionFusion
-from vsrkit.models.layers.plain_block import LinearAttention
+from vsrkit.models.layers.patch_attention import ConvAttention, LinearAttention
 from vsrkit.models.layers.span_attention import BLOCK, SpanAttention, Tokens
-from vsrkit.models.vsrt import VSRT, ConvAttention, Layer
+from vsrkit.models.vsrt import VSRT, Layer
 from vsrkit.models.vsrt_small import VSRTSmall
 from vsrkit.research.inspect.hooks import Call, Calls
 from vsrkit.research.inspect.sample import Sample
@@ -83,8 +83,8 @@ def _over_everything(
     """The paper's attention: each patch of each frame may look at each patch of all frames."""
     x, keep = call.given
     _, t, _, h, w = x.shape
-    size = module.config.patch if isinstance(module, ConvAttention) else module.patch
-    stride = (module.config.stride if isinstance(module, ConvAttention) else None) or size
+    size = module.patch
+    stride = module.stride if isinstance(module, ConvAttention) else size
     rows, columns = ((side - size) // stride + 1 for side in (h, w))
     row, column = (
         min(max((place - size // 2 + stride // 2) // stride, 0), count - 1)
