@@ -126,7 +126,7 @@ def test_untrained_names_are_refused_unless_asked_for(vid4: Path) -> None:
         (["--clip", "town"], DataError, "vid4 has no clip 'town'; it has calendar, city"),
         (["--precision", "float8"], VsrkitError, "no precision called 'float8'"),
         (["--device", "abacus"], VsrkitError, "no device called 'abacus'"),
-        (["--device", "xpu"], VsrkitError, "has no xpu; use --device cpu"),
+        (["--device", "xpu"], VsrkitError, "no device called 'xpu'; choose auto, cpu"),
         (["-m", "bicubik"], UnknownModelError, "did you mean 'bicubic'"),
         (["--set", "reds4"], DataError, "holds no reds4"),
     ],

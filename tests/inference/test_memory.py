@@ -6,12 +6,9 @@ from tests.clips import write_clip
 from vsrkit.errors import VsrkitError
 from vsrkit.inference.memory import (
     estimate,
-    free_memory,
     halved,
-    parse_size,
     plan_memory,
     recalled,
-    show,
 )
 from vsrkit.models.zoo import build_model
 from vsrkit.video.colour import picture_bytes
@@ -95,26 +92,6 @@ def test_a_failed_allocation_halves_the_tile(small):
     assert halved(256, 540, 960, small.spec) == 128
     assert halved(96, 540, 960, small.spec) == 64
     assert halved(64, 540, 960, small.spec) is None
-
-
-@pytest.mark.parametrize(
-    ("text", "size"),
-    [("2G", 2 << 30), ("1500M", 1500 << 20), ("1.5 GiB", 3 << 29), ("800000000", 800_000_000)],
-)
-def test_amounts_of_memory(text, size):
-    assert parse_size(text) == size
-
-
-@pytest.mark.parametrize("text", ["", "much", "-2G", "0"])
-def test_wrong_amounts(text):
-    with pytest.raises(VsrkitError, match="2G"):
-        parse_size(text)
-
-
-def test_amounts_are_shown_short():
-    assert show(3 << 29) == "1.5G"
-    assert show(300 << 20) == "300M"
-    assert free_memory() > 0
 
 
 def test_what_windows_share_is_kept_only_where_there_is_room():

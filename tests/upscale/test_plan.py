@@ -149,7 +149,7 @@ def test_a_folder_goes_on_after_any_failure(tmp_path, monkeypatch):
     [
         (["-i", "missing.mp4"], "missing.mp4 does not exist"),
         (["-i", "VIDEO", "-m", "bicubic", "-o", "x.txt"], "cannot write .txt"),
-        (["-i", "VIDEO", "-m", "bicubic", "--max-memory", "lots"], "no amount of memory"),
+        (["-i", "VIDEO", "-m", "bicubic", "--max-memory", "lots"], "not an amount of memory"),
     ],
 )
 def test_errors_are_one_line(video, monkeypatch, capsys, arguments, text):

@@ -7,10 +7,8 @@ import hashlib
 import json
 import logging
 import math
-import os
 import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from fnmatch import fnmatch
 from itertools import pairwise
@@ -24,6 +22,7 @@ from numpy.typing import NDArray
 
 from vsrkit.data.frames import VIDEO_SUFFIXES
 from vsrkit.errors import DataError
+from vsrkit.hardware.files import temporary_path, write_atomically
 from vsrkit.inference.shots import mark_cuts
 from vsrkit.video.images import is_image, read_image
 
@@ -157,37 +156,30 @@ def _decode(
     source: Path, pixels: Path, about: Path, unreadable: Unreadable, max_frames: int
 ) -> None:
     """Write the frames one after the other, and last of all their shape: without it, no clip."""
-    # Of this process alone: two runs that start together must not take each other's half.
-    part = pixels.with_suffix(f".{os.getpid()}.part")
     shape = (0, 0, 0, 3)
     skipped_before = unreadable.count
     try:
-        pixels.parent.mkdir(parents=True, exist_ok=True)
-        with part.open("wb") as file:
-            for name, frame in read_pictures(source, unreadable):
-                if shape[0] and frame.shape != shape[1:]:
-                    unreadable.skip(name, f"its shape is {frame.shape[:2]}, not {shape[1:3]}")
-                    continue
-                file.write(frame.tobytes())
-                shape = (shape[0] + 1, *frame.shape)
-                if shape[0] == max_frames:
-                    break
-        cuts = find_cuts(np.memmap(part, np.uint8, "r", shape=shape)) if shape[0] else []
-        part.replace(pixels)
+        with temporary_path(pixels, shared=True) as temporary:
+            with temporary.open("wb") as file:
+                for name, frame in read_pictures(source, unreadable):
+                    if shape[0] and frame.shape != shape[1:]:
+                        unreadable.skip(name, f"its shape is {frame.shape[:2]}, not {shape[1:3]}")
+                        continue
+                    file.write(frame.tobytes())
+                    shape = (shape[0] + 1, *frame.shape)
+                    if shape[0] == max_frames:
+                        break
+            cuts = find_cuts(np.memmap(temporary, np.uint8, "r", shape=shape)) if shape[0] else []
         if shape[0] == 0 and unreadable.count == skipped_before:
             unreadable.skip(str(source), "there is no frame in it")
         skipped = unreadable.count - skipped_before
         content = {"source": str(source), "shape": shape, "cuts": cuts, "skipped": skipped}
-        part.write_text(json.dumps(content), encoding="utf-8")
-        part.replace(about)  # whole, or not there
+        write_atomically(about, json.dumps(content), shared=True)
     except OSError as error:
         raise DataError(
             f"cannot keep the frames of {source} in {pixels.parent} ({error}); "
             "free some space or name another cache_dir"
         ) from error
-    finally:  # also if there were too many unreadable frames, or the user lost patience
-        with suppress(OSError):
-            part.unlink(missing_ok=True)
 
 
 def find_cuts(clip: NDArray[np.uint8]) -> list[int]:

@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from vsrkit.data.degrade import degrade_frames
 from vsrkit.data.sets import FrameSet, PairedClip
 from vsrkit.errors import DataError
-from vsrkit.evaluate.memory import PeakMemory
 from vsrkit.evaluate.metrics import MS_SMALLEST, SSIM_SIZE
 from vsrkit.evaluate.protocol import Protocol
 from vsrkit.evaluate.scores import METRICS, USUAL, Metric, Scores
+from vsrkit.hardware.memory import PeakMemory
 from vsrkit.hardware.threads import one_thread
 from vsrkit.inference.engine import Engine, make_engine, upscale_frames
 from vsrkit.inference.windows import Piece, window_indices

@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
-import torch
 from torch import nn
 
 from vsrkit.data.layouts import SET_NAMES, SetName
@@ -16,6 +15,7 @@ from vsrkit.evaluate.benchmark import OnProgress, Result, evaluate
 from vsrkit.evaluate.protocol import DEFAULTS, Protocol, protocol_named
 from vsrkit.evaluate.scores import METRICS, USUAL, Metric
 from vsrkit.evaluate.vmaf import vmaf_at_hand
+from vsrkit.hardware.device import resolve_device
 from vsrkit.hardware.precision import PrecisionName
 from vsrkit.inference.engine import make_engine
 from vsrkit.models.ensemble import Ensemble
@@ -48,7 +48,7 @@ def evaluate_models(
     chosen: PrecisionName | None = next((p for p in PRECISIONS if p == precision), None)
     if chosen is None:
         raise VsrkitError(f"no precision called {precision!r}; there are {', '.join(PRECISIONS)}")
-    check_device(device)
+    device = resolve_device(device)
     rules, frame_set = choose(data, set_name, protocol, clips)
     wanted = choose_metrics(metrics)
     loaded = [trained_model(name, untrained=untrained) for name in models]  # fail before measuring
@@ -83,21 +83,6 @@ def choose(
     known = given or detect_set(data)
     rules = protocol_named(protocol or DEFAULTS[known])
     return rules, open_set(known, data, rules.lr_kind, clips)
-
-
-def check_device(name: str) -> None:
-    """Say it in one line if a device is not there, before anything is loaded."""
-    try:
-        kind = torch.device(name).type
-    except RuntimeError:
-        raise VsrkitError(f"no device called {name!r}; there are cpu, cuda and mps") from None
-    there = {
-        "cpu": True,
-        "cuda": torch.cuda.is_available(),
-        "mps": torch.backends.mps.is_available(),
-    }
-    if not there.get(kind, False):
-        raise VsrkitError(f"this machine, or this PyTorch, has no {kind}; use --device cpu")
 
 
 def choose_metrics(names: Sequence[str]) -> list[Metric]:

@@ -13,9 +13,10 @@ from vsrkit.data.sets import FrameSet, PairedClip
 from vsrkit.errors import DataError, VsrkitError
 from vsrkit.evaluate.benchmark import OnProgress, check_clips
 from vsrkit.evaluate.captions import add_caption, arrange, draw_box, enlarge
-from vsrkit.evaluate.command import check_device, choose, titles, trained_model
+from vsrkit.evaluate.command import choose, titles, trained_model
 from vsrkit.evaluate.metrics import psnr
 from vsrkit.evaluate.protocol import Protocol
+from vsrkit.hardware.device import resolve_device
 from vsrkit.inference.engine import Engine, make_engine, upscale_frames
 
 TRUTH = "ground truth"
@@ -78,7 +79,7 @@ def compare_models(
     frame: its number in the clip, from 0; the middle one if None. Without a crop, the place is
         shown where the first model is furthest from the ground truth.
     """
-    check_device(device)
+    device = resolve_device(device)
     rules, frame_set = choose(data, set_name, protocol, clips)
     places = [parse_crop(crop) for crop in crops]
     chosen = _chosen_clips(frame_set, places, all_of_them=bool(clips))

@@ -8,6 +8,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from vsrkit import __version__
+from vsrkit.hardware.files import write_atomically
 
 
 def render_page(template: str, **values: Any) -> str:
@@ -24,10 +25,8 @@ def render_page(template: str, **values: Any) -> str:
 
 def write_page(path: Path, text: str) -> Path:
     """Write a page as UTF-8, creating its folder; an existing file is replaced in one step."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f"{path.name}.part")
-    part.write_text(text, encoding="utf-8")
-    return part.replace(path)
+    write_atomically(path, text)
+    return path
 
 
 def inline_png(png: bytes) -> str:

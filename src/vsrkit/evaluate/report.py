@@ -14,6 +14,7 @@ from vsrkit import __version__
 from vsrkit.evaluate.benchmark import Result
 from vsrkit.evaluate.published import Published, published_for
 from vsrkit.evaluate.scores import USUAL
+from vsrkit.hardware.files import write_atomically
 
 MOST_COLUMNS = 6  # clips beside one another; more are listed below one another
 MOST_ROWS = 60  # of clips on a screen; the rest is in the JSON
@@ -178,7 +179,4 @@ def write_json(path: Path, results: Sequence[Result]) -> None:
     """One object for one model, a list of them for several."""
     content: Any = [as_json(result) for result in results]
     text = json.dumps(content[0] if len(content) == 1 else content, indent=2, allow_nan=False)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f"{path.name}.part")
-    part.write_text(text + "\n", encoding="utf-8")
-    part.replace(path)
+    write_atomically(path, text + "\n")

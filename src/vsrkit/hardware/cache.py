@@ -1,16 +1,12 @@
-"""Where vsrkit keeps what it measured and fetched."""
+"""The folder where vsrkit keeps measurements and downloaded weights."""
 
 import os
-import platform
 from pathlib import Path
+
+from platformdirs import user_cache_path
 
 
 def cache_directory() -> Path:
-    """Where vsrkit keeps what it measured and fetched: $VSRKIT_CACHE, else the system's place."""
-    if own := os.environ.get("VSRKIT_CACHE"):
-        return Path(own)
-    if platform.system() == "Windows":
-        return Path(os.environ.get("LOCALAPPDATA", Path.home())) / "vsrkit"
-    if platform.system() == "Darwin":
-        return Path.home() / "Library" / "Caches" / "vsrkit"
-    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "vsrkit"
+    """$VSRKIT_CACHE if set, else the user's cache folder (~/.cache/vsrkit on Linux)."""
+    own = os.environ.get("VSRKIT_CACHE")
+    return Path(own) if own else user_cache_path("vsrkit", appauthor=False, opinion=False)

@@ -6,7 +6,6 @@ process (virtual machines that announce AMX and do not have it). So it is first 
 """
 
 import json
-import os
 import platform
 import subprocess
 import sys
@@ -23,6 +22,7 @@ from torch import Tensor, nn
 
 from vsrkit.errors import VsrkitError
 from vsrkit.hardware.cache import cache_directory
+from vsrkit.hardware.files import write_atomically
 from vsrkit.hardware.threads import sharing_cores
 
 PrecisionName: TypeAlias = Literal["auto", "float32", "bfloat16"]
@@ -213,8 +213,5 @@ def _read_json(path: Path) -> dict[str, list[float]]:
 
 
 def _write_json(path: Path, content: dict[str, list[float]]) -> None:
-    part = path.with_name(f"{path.name}.{os.getpid()}")
     with suppress(OSError):  # a full disk or a read-only home: measure again next time
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part.write_text(json.dumps(content, indent=1), encoding="utf-8")
-        part.replace(path)
+        write_atomically(path, json.dumps(content, indent=1), shared=True)

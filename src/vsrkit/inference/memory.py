@@ -4,14 +4,12 @@ All by arithmetic: from the model's widest features, the frames it holds at once
 frame. What the figures rest on was measured (notes/decisions/0018-memory-by-arithmetic.md).
 """
 
-import os
-import re
 from dataclasses import dataclass
-from pathlib import Path
 
 from torch import nn
 
-from vsrkit.errors import MemoryLimitError, VsrkitError
+from vsrkit.errors import MemoryLimitError
+from vsrkit.hardware.memory import format_size
 from vsrkit.hardware.precision import commonest_convolution
 from vsrkit.models.spec import Carried, Context, Segments, Spec, Window
 
@@ -85,9 +83,9 @@ def plan_memory(
     if not fitting:
         least = min(plan.peak for plan in plans)
         raise MemoryLimitError(
-            f"frames of {width}x{height} need at least {show(least)} of memory with this model "
-            f"({show(after)} of it after the model), {show(limit)} is the limit; raise "
-            "--max-memory, or use a smaller --tile, another model or a leaner codec "
+            f"frames of {width}x{height} need at least {format_size(least)} of memory with this "
+            f"model ({format_size(after)} of it after the model), {format_size(limit)} is the "
+            "limit; raise --max-memory, or use a smaller --tile, another model or a leaner codec "
             "(--codec prores in mkv or mov)"
         )
     return fitting[0]
@@ -169,44 +167,3 @@ def halved(tile: int | None, height: int, width: int, spec: Spec) -> int | None:
     now = tile or max(height, width)
     smaller = [t for t in TILES if max(64, spec.minimum) <= t < now and t % spec.multiple == 0]
     return next((t for t in smaller if t <= now // 2), smaller[-1] if smaller else None)
-
-
-def parse_size(text: str) -> int:
-    """Bytes in `2G`, `1500M`, `1.5 GiB` or `800000000`."""
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?\s*", text, re.IGNORECASE)
-    if match is None or float(match[1]) == 0:
-        raise VsrkitError(f"{text!r} is no amount of memory; write 2G or 1500M")
-    return round(float(match[1]) * 1024 ** " KMGT".index(match[2].upper() or " "))
-
-
-def show(size: int) -> str:
-    """Bytes for people: 1.4G, 320M."""
-    return f"{size / 2**30:.1f}G" if size >= 2**30 else f"{round(size / 2**20)}M"
-
-
-def free_memory() -> int:
-    """Bytes that this process could have, by the system's count and the container's limit."""
-    try:
-        text = Path("/proc/meminfo").read_text(encoding="ascii")
-        available = int(re.search(r"MemAvailable:\s+(\d+)", text)[1]) * 1024  # type: ignore[index]
-    except (OSError, TypeError):
-        available = _half_of_all()
-    limits = [available]
-    for limit, used in (
-        ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
-        (
-            "/sys/fs/cgroup/memory/memory.limit_in_bytes",
-            "/sys/fs/cgroup/memory/memory.usage_in_bytes",
-        ),
-    ):
-        try:
-            limits.append(int(Path(limit).read_text()) - int(Path(used).read_text()))
-        except (OSError, ValueError):
-            continue  # no such control group, or no limit in it
-    return max(min(limits), 1 << 30)
-
-
-def _half_of_all() -> int:
-    if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
-    return 4 << 30

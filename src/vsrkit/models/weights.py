@@ -4,7 +4,6 @@ import json
 import re
 import warnings
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -15,6 +14,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from vsrkit.errors import WeightsError
+from vsrkit.hardware.files import temporary_path
 
 # Where public files keep their tensors, in the order in which they are preferred.
 CONTAINERS = ("params_ema", "params", "state_dict", "model_state_dict", "model", "net")
@@ -112,14 +112,11 @@ def write_checkpoint(
         .contiguous()
         for name, value in model.state_dict().items()
     }
-    part = path.with_name(path.name + ".part")
+    metadata = {"format": "pt", "vsrkit": json.dumps(dict(about))}
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        save_file(tensors, part, metadata={"format": "pt", "vsrkit": json.dumps(dict(about))})
-        part.replace(path)
+        with temporary_path(path) as temporary:
+            save_file(tensors, temporary, metadata=metadata)
     except (OSError, SafetensorError) as error:
-        with suppress(OSError):
-            part.unlink()
         raise WeightsError(f"cannot write {path} ({error}); nothing was kept of it") from error
 
 

@@ -14,8 +14,8 @@ from av.codec.codec import UnknownCodecError
 
 from vsrkit import __version__
 from vsrkit.hardware.cache import cache_directory
+from vsrkit.hardware.memory import format_size, free_memory
 from vsrkit.hardware.precision import commonest_convolution, measured_speeds
-from vsrkit.inference.memory import free_memory, show
 from vsrkit.models.zoo import MODELS, best_at_hand, load_model, weights_at_hand
 from vsrkit.support.selftest import Check, run_checks
 
@@ -88,13 +88,13 @@ def as_json(checkup: Checkup) -> dict[str, Any]:
 
 def describe(checkup: Checkup) -> str:
     """Plain text to read or to paste."""
-    memory = f"{show(checkup.memory)}, " if checkup.memory else ""
+    memory = f"{format_size(checkup.memory)}, " if checkup.memory else ""
     facts = {
         "vsrkit": f"{checkup.vsrkit}, Python {checkup.python}, {checkup.system}",
         "packages": ", ".join(f"{name} {number}" for name, number in checkup.versions.items()),
         "processor": f"{checkup.processor}, {checkup.cores} cores, {checkup.threads} threads used",
         "instructions": " ".join(checkup.instructions) or "unknown",
-        "memory": f"{memory}{show(checkup.free_memory)} free",
+        "memory": f"{memory}{format_size(checkup.free_memory)} free",
         "devices": ", ".join(checkup.devices),
         "speed": "; ".join(
             f"{name} {speed:.0f} GFLOP/s" if speed else f"{name} cannot run here"
@@ -161,7 +161,7 @@ def _devices() -> list[str]:
     devices = ["cpu"]
     for number in range(torch.cuda.device_count()):
         facts = torch.cuda.get_device_properties(number)
-        devices.append(f"cuda:{number} ({facts.name}, {show(facts.total_memory)})")
+        devices.append(f"cuda:{number} ({facts.name}, {format_size(facts.total_memory)})")
     if torch.backends.mps.is_available():
         devices.append("mps")
     return devices

@@ -11,7 +11,6 @@ Each file appears under its name only when it is whole.
 
 import json
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from vsrkit.errors import VsrkitError
+from vsrkit.hardware.files import temporary_path, write_atomically
 
 STATE = "state.safetensors"
 
@@ -57,13 +57,10 @@ def save_state(
         "best": repr(progress.best),
         "best_step": str(progress.best_step),
     }
-    part = path.with_name(path.name + ".part")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        save_file(kept, part, metadata=about)
-        part.replace(path)
+        with temporary_path(path) as temporary:
+            save_file(kept, temporary, metadata=about)
     except (OSError, SafetensorError) as error:
-        part.unlink(missing_ok=True)
         if path.exists():
             then = "the state saved before it is still whole: free some space, go on with --resume"
         else:
@@ -127,12 +124,7 @@ def _below(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
     """Write a small readable file, whole or not at all."""
-    part = path.with_name(path.name + ".part")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-        part.replace(path)
+        write_atomically(path, json.dumps(content, indent=2) + "\n")
     except OSError as error:
-        with suppress(OSError):
-            part.unlink(missing_ok=True)
         raise CheckpointError(f"cannot write {path} ({error}); choose another run_dir") from error

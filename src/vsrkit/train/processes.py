@@ -15,7 +15,8 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from vsrkit.errors import StoppedError, VsrkitError
+from vsrkit.errors import StoppedError
+from vsrkit.hardware.device import resolve_device
 
 PATIENCE = timedelta(hours=2)  # for another process to decode or to validate
 
@@ -68,12 +69,8 @@ def joined_processes(device: str) -> Iterator[Processes]:
 
 
 def own_device(device: str) -> str:
-    """`cuda` becomes the graphics card that belongs to this process; must be there."""
-    try:
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0]
-        raise VsrkitError(f"device {device!r} cannot be used here: {reason}") from error
+    """The device this process trains on: of several CUDA devices, the one torchrun assigned."""
+    device = resolve_device(device)
     if device == "cuda" and "LOCAL_RANK" in os.environ:
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
         return f"cuda:{os.environ['LOCAL_RANK']}"

@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from vsrkit.errors import VsrkitError
+from vsrkit.hardware.files import write_atomically
 
 log = logging.getLogger("vsrkit")
 
@@ -63,10 +64,8 @@ def _forget_later(lines: Path, step: int) -> None:
         with suppress(ValueError, KeyError):
             if json.loads(line)["step"] <= step:
                 kept.append(line + "\n")
-    part = lines.with_name(lines.name + ".part")
     try:
-        part.write_text("".join(kept), encoding="utf-8")
-        part.replace(lines)
+        write_atomically(lines, "".join(kept))
     except OSError as error:
         raise VsrkitError(f"cannot write {lines} ({error}); free some space") from error
 

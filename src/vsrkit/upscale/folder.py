@@ -13,8 +13,8 @@ from safetensors.torch import load_file, save
 from torch import Tensor
 
 from vsrkit.errors import VsrkitError
+from vsrkit.hardware.files import write_atomically
 from vsrkit.upscale.scan import Index
-from vsrkit.video.files import write_whole
 
 FORMAT = 1
 
@@ -81,8 +81,7 @@ class WorkFolder:
                 "cuts": index.cuts,
             },
         }
-        text = json.dumps(content, indent=1) + "\n"
-        write_whole(self._manifest, [text.encode()])
+        write_atomically(self._manifest, json.dumps(content, indent=1) + "\n", sync=True)
 
     @property
     def _manifest(self) -> Path:
@@ -172,7 +171,7 @@ def save_states(path: Path, states: Sequence[Any]) -> None:
         for tile, state in enumerate(states)
         for place, tensor in enumerate([state] if isinstance(state, Tensor) else state)
     }
-    write_whole(path, [save(tensors)])
+    write_atomically(path, save(tensors), sync=True)
 
 
 def load_states(path: Path, like: Any, device: str) -> list[Any]:

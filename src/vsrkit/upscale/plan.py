@@ -12,8 +12,9 @@ from typing import Any
 from torch import Tensor
 
 from vsrkit.errors import VideoError
+from vsrkit.hardware.memory import format_size
 from vsrkit.inference.engine import Engine
-from vsrkit.inference.memory import frames_at_once, show
+from vsrkit.inference.memory import frames_at_once
 from vsrkit.inference.tiles import plan_spans
 from vsrkit.inference.windows import Piece
 from vsrkit.models.layers.resample import fitted
@@ -248,7 +249,7 @@ def describe(plan: Plan) -> str:
         "output": f"{wide}x{high}, {plan.codec} {plan.pix_fmt}, about {size}",
         "kept": streams,
         "model": f"{plan.model}, {plan.precision}, {tiles}",
-        "memory": f"at most {show(plan.peak_memory)}",
+        "memory": f"at most {format_size(plan.peak_memory)}",
         "time": f"about {_clock(plan.seconds)} ({plan.seconds_per_frame:.2f} s a frame)",
     }
     lines = [f"{name:<8} {text}" for name, text in facts.items()]

@@ -11,20 +11,19 @@ from av.video.format import VideoFormat
 from torch import nn
 
 from vsrkit.errors import MemoryLimitError, VideoError, VsrkitError
+from vsrkit.hardware.device import resolve_device
+from vsrkit.hardware.memory import format_size, free_memory, parse_size
 from vsrkit.hardware.precision import PrecisionName
 from vsrkit.inference.engine import Engine, make_engine
 from vsrkit.inference.memory import (
     FRAME,
     SHARE,
     MemoryPlan,
-    free_memory,
-    parse_size,
     plan_memory,
-    show,
 )
 from vsrkit.models.spec import Spec
 from vsrkit.models.zoo import best_at_hand, load_model
-from vsrkit.upscale.settings import Choices, Quality, choose_precision, device_at_hand, output_size
+from vsrkit.upscale.settings import Choices, Quality, choose_precision, output_size
 from vsrkit.video.colour import layout_of, picture_bytes, planar_format
 from vsrkit.video.encode import (
     LEAN_CODECS,
@@ -96,7 +95,7 @@ def prepare(
     if any(component.is_alpha for component in VideoFormat(info.pix_fmt).components):
         log.warning("what is transparent in %s does not stay so", source.path)
     height, width = output_size(info, model, scale=wishes.scale, height=wishes.height)
-    device = device_at_hand(wishes.device)
+    device = resolve_device(wishes.device)
     if wishes.chunk is None and _few_cores(device, wishes.workers):
         wishes = replace(wishes, chunk=0)
     encoding, memory, notes = _fitting(
@@ -307,4 +306,6 @@ def _limit(wishes: Wishes) -> int:
 
 def _say_tiles(plan: MemoryPlan, wishes: Wishes, spec: Spec) -> None:
     if plan.tile and spec.tile is None and wishes.tile is None:
-        log.warning("runs in tiles of %d pixels to stay below %s", plan.tile, show(_limit(wishes)))
+        log.warning(
+            "runs in tiles of %d pixels to stay below %s", plan.tile, format_size(_limit(wishes))
+        )

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from vsrkit.errors import VideoError, VsrkitError
+from vsrkit.hardware.files import write_atomically
 from vsrkit.inference.engine import Engine, States
 from vsrkit.inference.memory import halved
 from vsrkit.inference.windows import Piece
@@ -19,7 +20,7 @@ from vsrkit.upscale.folder import WorkFolder, load_states, save_states
 from vsrkit.upscale.parts import Part
 from vsrkit.upscale.prefetch import ahead
 from vsrkit.video.encode import Encoding, encode_all
-from vsrkit.video.files import write_packets, write_whole
+from vsrkit.video.files import write_packets
 from vsrkit.video.images import encode_png
 from vsrkit.video.probe import UPRIGHT, Turn
 from vsrkit.video.read import Picture, Source, turned
@@ -185,8 +186,8 @@ def write_part(part: Part, made: Iterable[Made], recipe: Recipe, tell: Tell) -> 
         recipe.folder.images.mkdir(exist_ok=True)
         for name, frame in zip(recipe.names[part.start : part.stop], frames, strict=True):
             picture = encode_png(whole_of(frame), bits=recipe.bits)
-            write_whole(recipe.folder.images / name, [picture])
-        write_whole(path, [b"images\n"])
+            write_atomically(recipe.folder.images / name, picture, sync=True)
+        write_atomically(path, "images\n", sync=True)
     tell("part", part.number)
 
 

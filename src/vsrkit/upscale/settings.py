@@ -123,21 +123,3 @@ def weights_hash(model: nn.Module) -> str:
         digest.update(name.encode())
         digest.update(tensor.detach().cpu().contiguous().float().numpy().tobytes())
     return digest.hexdigest()
-
-
-def device_at_hand(name: str) -> str:
-    """The device called `name`; `auto` takes a GPU where there is one."""
-    cuda = torch.cuda.is_available()
-    mps = torch.backends.mps.is_available()
-    if name == "auto":
-        return "cuda" if cuda else "mps" if mps else "cpu"
-    kind, _, number = name.partition(":")
-    if kind not in ("cpu", "cuda", "mps"):
-        raise VsrkitError(f"no device is called {name!r}; there are auto, cpu, cuda, cuda:N, mps")
-    if kind == "cuda" and not cuda:
-        raise VsrkitError("no CUDA device is at hand; use -d cpu")
-    if kind == "mps" and not mps:
-        raise VsrkitError("no Apple GPU is at hand; use -d cpu")
-    if kind == "cuda" and number and int(number) >= torch.cuda.device_count():
-        raise VsrkitError(f"there is no {name}; this machine has {torch.cuda.device_count()}")
-    return name

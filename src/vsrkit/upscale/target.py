@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vsrkit.errors import VideoError
+from vsrkit.hardware.files import temporary_path
 from vsrkit.upscale.folder import WorkFolder
 from vsrkit.video.encode import CODEC_OF
 from vsrkit.video.read import Source, matching
@@ -115,7 +116,6 @@ def _move(path: Path, place: Path) -> None:
     except OSError as error:
         if error.errno != errno.EXDEV:
             raise
-        part = place.with_name(f".{place.name}")
-        shutil.copyfile(path, part)
-        part.replace(place)
+        with temporary_path(place) as temporary:
+            shutil.copyfile(path, temporary)
         path.unlink()

@@ -1,6 +1,5 @@
 """Encoded packets in a file of our own: each with its frame's number, the whole checked."""
 
-import os
 import struct
 import zlib
 from collections.abc import Iterable, Iterator
@@ -8,6 +7,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from vsrkit.errors import VideoError
+from vsrkit.hardware.files import write_atomically
 from vsrkit.video.encode import EncodedPacket
 
 MAGIC = b"vsrkit packets 1\n"
@@ -18,7 +18,7 @@ BLOCK = 1 << 20  # bytes that are read at once: a part of large frames does not 
 
 def write_packets(path: Path, packets: Iterable[EncodedPacket]) -> None:
     """Write a file that is there whole or not at all, whatever happens meanwhile."""
-    write_whole(path, _blocks(packets))
+    write_atomically(path, _blocks(packets), sync=True)
 
 
 def _blocks(packets: Iterable[EncodedPacket]) -> Iterator[bytes]:
@@ -57,17 +57,3 @@ def _check(file: BinaryIO, path: Path) -> None:
         left -= len(block) or left
     if not begins or file.read() != TAIL.pack(check):
         raise VideoError(f"{path} is damaged; delete it and run the same command again")
-
-
-def write_whole(path: Path, blocks: Iterable[bytes]) -> None:
-    """Write a file under another name, wait until it is on the disk, then give it its own."""
-    part = path.with_name(f"{path.name}.part")
-    try:
-        with part.open("wb") as file:
-            file.writelines(blocks)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
-    except BaseException:  # also what goes wrong while the blocks are made
-        part.unlink(missing_ok=True)
-        raise

@@ -15,6 +15,7 @@ from av.video.reformatter import Interpolation
 from torch import Tensor
 
 from vsrkit.errors import DataError
+from vsrkit.hardware.files import write_atomically
 
 DECODERS = {
     ".png": "png",
@@ -81,10 +82,7 @@ def check_image(path: Path) -> None:
 
 def write_image(path: Path, frame: Tensor, *, bits: int = 8) -> None:
     """Write (3, H, W) RGB in [0, 1] as PNG of 8 or 16 bits; the folder is made if need be."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f"{path.name}.part")
-    part.write_bytes(encode_png(frame, bits=bits))
-    part.replace(path)
+    write_atomically(path, encode_png(frame, bits=bits))
 
 
 def encode_png(frame: Tensor, *, bits: int = 8) -> bytes:

@@ -3,7 +3,6 @@
 import heapq
 import io
 import logging
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -16,6 +15,7 @@ from av.stream import Disposition
 from av.video.stream import VideoStream
 
 from vsrkit.errors import VideoError
+from vsrkit.hardware.files import sync_file
 from vsrkit.video.audio import Packet
 from vsrkit.video.copied import CopiedStream, carry_over, lasting
 from vsrkit.video.encode import EncodedPacket, Encoding, set_up
@@ -75,8 +75,7 @@ def assemble(
         if needs_room(form, encoding.sample_aspect):
             width, height = display_size(encoding.width, encoding.height, encoding.sample_aspect)
             use_room(path, width=width, height=height)
-        with path.open("rb") as file:
-            os.fsync(file.fileno())
+        sync_file(path)
     except (av.FFmpegError, OSError, ValueError) as error:
         path.unlink(missing_ok=True)
         reason = getattr(error, "strerror", None) or str(error)
@@ -128,8 +127,7 @@ def _write_y4m(path: Path, parts: Sequence[Path], encoding: Encoding) -> None:
         file.write(y4m_header(encoding))
         for _, packet in joined(parts):
             file.write(FRAME + packet.data)
-        file.flush()
-        os.fsync(file.fileno())
+    sync_file(path)
 
 
 def container_options(suffix: str) -> tuple[str, dict[str, str]]:

@@ -11,7 +11,9 @@ from av.video.stream import VideoStream
 from torch import Tensor
 
 from vsrkit.errors import VideoError
+from vsrkit.hardware.files import temporary_path
 from vsrkit.video.colour import BT709, LIMITED, Colour, picture_of, tag
+from vsrkit.video.mux import container_options
 
 COLOUR = Colour(matrix=BT709, range=LIMITED, primaries=BT709, transfer=BT709)
 
@@ -24,16 +26,15 @@ def write_video(
     An odd side gets one more line of pixels, as 4:2:0 asks. The file appears under its name only
     when it is whole.
     """
-    part = path.with_name(f".{path.stem}.part{path.suffix}")
+    form, _ = container_options(path.suffix.lower())
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with av.open(f"file:{part}", "w") as file:
-            count = _encode(file, frames, frames_per_second, crf)
-        part.replace(path)
+        with (
+            temporary_path(path) as temporary,
+            av.open(f"file:{temporary}", "w", format=form) as file,
+        ):
+            return _encode(file, frames, frames_per_second, crf)
     except (OSError, av.FFmpegError) as error:
-        part.unlink(missing_ok=True)
         raise VideoError(f"cannot write {path} ({error}); nothing was kept of it") from error
-    return count
 
 
 def _encode(

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from vsrkit.errors import VsrkitError
-from vsrkit.evaluate.command import check_device
+from vsrkit.hardware.device import resolve_device
 from vsrkit.models.spec import Spec
 from vsrkit.models.zoo import MODELS, load_model, weights_at_hand
 from vsrkit.research.inspect.explain import sections
@@ -38,7 +38,7 @@ def inspect_clip(
     frame, pixel (`X,Y`) and side are those of `take_sample`; a large network is given a smaller
     square if none is named. Returns what was written.
     """
-    check_device(device)
+    device = resolve_device(device)
     if side is not None and side < SMALLEST_SIDE:
         raise VsrkitError(f"a side of {side} pixels shows too little; {SMALLEST_SIDE} is the least")
     place = None if pixel is None else parse_pixel(pixel)

@@ -7,6 +7,7 @@ from pathlib import Path
 from torch import Tensor
 
 from vsrkit.evaluate.page import inline_png, render_page
+from vsrkit.hardware.files import write_atomically
 from vsrkit.video.images import encode_png
 
 
@@ -44,13 +45,9 @@ def write_page(folder: Path, title: str, sections: Sequence[Section]) -> list[Pa
     pictures = encode_figures(sections)
     contents = {f"{name}.png": data for name, data in pictures.items()}
     contents["index.html"] = render(title, sections, pictures).encode()
-    folder.mkdir(parents=True, exist_ok=True)
-    made = []
     for name, data in contents.items():
-        part = folder / f"{name}.part"
-        part.write_bytes(data)
-        made.append(part.replace(folder / name))
-    return made
+        write_atomically(folder / name, data)
+    return [folder / name for name in contents]
 
 
 def encode_figures(sections: Sequence[Section]) -> dict[str, bytes]:

@@ -14,6 +14,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from vsrkit.hardware.files import temporary_path
+
 Answers: TypeAlias = dict[str, Tensor]  # by what they are of, each (B, ...)
 
 
@@ -49,7 +51,5 @@ def _read(file: Path) -> Answers | None:
 
 
 def _write(file: Path, answers: Answers) -> None:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    part = file.with_suffix(".part")
-    save_file(answers, part)
-    part.replace(file)
+    with temporary_path(file) as temporary:
+        save_file(answers, temporary)

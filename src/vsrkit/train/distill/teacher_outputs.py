@@ -8,9 +8,7 @@ for compressed ones alike.
 
 import math
 from collections.abc import Sequence
-from contextlib import suppress
 from hashlib import blake2b
-from os import getpid
 from pathlib import Path
 
 from torch import nn
@@ -19,6 +17,7 @@ from vsrkit.data.augment import to_clip
 from vsrkit.data.clips import Clip, OnProgress
 from vsrkit.data.degrade import BI, degrade, mod_crop
 from vsrkit.errors import DataError
+from vsrkit.hardware.files import write_atomically
 from vsrkit.hardware.precision import Precision
 from vsrkit.inference.engine import Engine, upscale_frames
 
@@ -51,22 +50,15 @@ def answer_clips(
 
 def _write(clip: Clip, file: Path, engine: Engine) -> None:
     lr = degrade(mod_crop(to_clip(clip.frames), 4), BI(4))
-    part = file.with_suffix(f".{getpid()}.part")  # of this process alone, as clips are
+    frames = upscale_frames(lr, engine)
+    pixels = ((frame * 255).round().byte().permute(1, 2, 0).contiguous().cpu() for frame in frames)
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with part.open("wb") as pixels:
-            for frame in upscale_frames(lr, engine):
-                rgb = (frame * 255).round().byte().permute(1, 2, 0)
-                pixels.write(rgb.contiguous().cpu().numpy().tobytes())
-        part.replace(file)
+        write_atomically(file, (rgb.numpy().tobytes() for rgb in pixels), shared=True)
     except OSError as error:
         raise DataError(
             f"cannot keep what the teacher made of {clip.name} in {file.parent} ({error}); "
             "free some space or name another cache_dir"
         ) from error
-    finally:
-        with suppress(OSError):
-            part.unlink(missing_ok=True)
 
 
 def _digest(teacher: nn.Module) -> str:

@@ -1,0 +1,49 @@
+"""Sizes as text, free memory and peak memory."""
+
+import psutil
+import pytest
+import torch
+
+from vsrkit.errors import VsrkitError
+from vsrkit.hardware import memory
+from vsrkit.hardware.memory import PeakMemory, format_size, free_memory, parse_size
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("2G", 2 << 30), ("1500M", 1500 << 20), ("1.5 GiB", 3 << 29), ("800000000", 800_000_000)],
+)
+def test_parse_size(text, size):
+    assert parse_size(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "much", "-2G", "0"])
+def test_parse_size_refuses_other_text(text):
+    with pytest.raises(VsrkitError, match="2G"):
+        parse_size(text)
+
+
+def test_format_size():
+    assert format_size(3 << 29) == "1.5G"
+    assert format_size(300 << 20) == "300M"
+
+
+def test_free_memory_is_below_the_total():
+    assert 0 < free_memory() <= max(psutil.virtual_memory().total, 1 << 30)
+
+
+@pytest.mark.parametrize(("limit", "expected"), [("6442450944", 2 << 30), ("max", 64 << 30)])
+def test_free_memory_respects_the_limit_of_a_container(tmp_path, monkeypatch, limit, expected):
+    (tmp_path / "max").write_text(limit)
+    (tmp_path / "used").write_text(str(4 << 30))
+    monkeypatch.setattr(memory, "CONTROL_GROUPS", [(str(tmp_path / "max"), str(tmp_path / "used"))])
+    state = psutil.virtual_memory()._replace(available=64 << 30)
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: state)
+    assert free_memory() == expected
+
+
+def test_peak_memory_includes_freed_tensors():
+    peak = PeakMemory()
+    before = peak.peak_mb()
+    torch.ones(100_000_000 // 4).sum()
+    assert 80 < peak.peak_mb() - before < 150
