@@ -114,7 +114,7 @@ def test_counting_agrees_with_a_sum_by_hand():
 
 
 def test_the_demo_writes_a_video_a_picture_and_numbers(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(demo, "best_at_hand", lambda: "bicubic")
+    monkeypatch.setattr(demo, "default_model", lambda: "bicubic")
     code, out, _ = run_inside(monkeypatch, capsys, "demo", "-o", str(tmp_path / "out"))
     assert code == 0
     assert "24 frames of 176x100 became 704x400 with bicubic" in out

@@ -10,7 +10,7 @@ from tests.golden.zoo.recipe import about, check_gradients, facts, filled, golde
 from vsrkit.hardware.cache import cache_directory
 from vsrkit.inference.windows import segments
 from vsrkit.models.basicvsr import BasicVSR, BasicVSRConfig, detect, public_name, translate
-from vsrkit.models.zoo import load_model, weights_at_hand
+from vsrkit.models.zoo import load_model, local_weights
 
 USERS_CACHE = cache_directory()  # before a fixture replaces it
 SMALL = BasicVSRConfig(channels=16, blocks=2)
@@ -123,7 +123,7 @@ def test_trained_weights_beat_bicubic(monkeypatch):
     """Needs `vsrkit weights get`: a moving edge is sharper than interpolation makes it."""
     name = "basicvsr-vimeo90k-bi"
     monkeypatch.setenv("VSRKIT_CACHE", str(USERS_CACHE))
-    if weights_at_hand(name) is None:
+    if local_weights(name) is None:
         pytest.skip(f"vsrkit weights get {name}")
     hr = torch.stack([_disc(128, 40 + 2 * t) for t in range(4)])
     lr = torch.nn.functional.interpolate(hr, scale_factor=0.25, mode="bicubic", antialias=True)

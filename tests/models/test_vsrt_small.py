@@ -1,13 +1,12 @@
-"""Our presets: any size and length, each frame once, exact inheritance, no grid, no step."""
+"""The presets accept any size and length, `keep` is exact, and BasicVSR is a special case."""
 
 from dataclasses import replace
 
 import pytest
 import torch
 
-from vsrkit.errors import VsrkitError, WeightsError
-from vsrkit.models.basicvsr import BasicVSR, BasicVSRConfig, public_name
-from vsrkit.models.inherit import inherit
+from vsrkit.errors import VsrkitError
+from vsrkit.models.basicvsr import BasicVSR, BasicVSRConfig
 from vsrkit.models.vsrt_small import SmallConfig, VSRTSmall
 
 TINY = SmallConfig(channels=8, tower_blocks=1, head_blocks=1, attention_channels=4)
@@ -106,10 +105,10 @@ def test_bfloat16_stays_close_to_float32():
     assert 10 * torch.log10(exact.amax() ** 2 / error) > 50
 
 
-def test_inherited_whole_it_is_basicvsr():
+def test_with_basicvsr_weights_it_is_basicvsr():
+    """With SPyNet, all blocks, the two-stage tail and attention at zero nothing else is left."""
     torch.manual_seed(1)
     teacher = BasicVSR(BasicVSRConfig(channels=16, blocks=3)).eval()
-    tensors = public_tensors(teacher)
     config = SmallConfig(
         channels=16,
         tower_blocks=3,
@@ -118,45 +117,15 @@ def test_inherited_whole_it_is_basicvsr():
         tail="two-stage",
         attention_channels=4,
     )
-    model = inherit(config, tensors, backward_blocks=range(3), forward_blocks=range(3)).eval()
+    model = VSRTSmall(config).eval()
+    model.flow.load_state_dict(teacher.spynet.state_dict())
+    model.backward_tower.load_state_dict(teacher.backward_trunk.state_dict())
+    model.forward_tower.load_state_dict(teacher.forward_trunk.state_dict())
+    model.fusion.load_state_dict(teacher.fusion.state_dict())
+    model.tail.load_state_dict(teacher.tail.state_dict())
     clip = torch.rand(1, 5, 3, 36, 44)
     with torch.no_grad():
         assert torch.equal(model(clip), teacher(clip))
-
-
-def test_chosen_blocks_are_inherited_in_order():
-    teacher = BasicVSR(BasicVSRConfig(channels=8, blocks=5))
-    tensors = public_tensors(teacher)
-    config = replace(TINY, tower_blocks=2)
-    model = inherit(config, tensors, backward_blocks=(1, 4), forward_blocks=(0, 2))
-    own = dict(model.backward_tower.main[2].named_parameters())
-    assert torch.equal(own["0.conv1.weight"], tensors["backward_trunk.main.2.1.conv1.weight"])
-    assert torch.equal(own["1.conv2.bias"], tensors["backward_trunk.main.2.4.conv2.bias"])
-    own = dict(model.forward_tower.main[2].named_parameters())
-    assert torch.equal(own["1.conv1.weight"], tensors["forward_trunk.main.2.2.conv1.weight"])
-    assert torch.equal(model.fusion.weight, tensors["fusion.weight"])
-
-
-def test_wrong_inheritance_is_refused():
-    tensors = public_tensors(BasicVSR(BasicVSRConfig(channels=8, blocks=2)))
-    with pytest.raises(VsrkitError, match="1 backward blocks are wanted, 2 were named"):
-        inherit(TINY, tensors, backward_blocks=(0, 1), forward_blocks=(0,))
-    with pytest.raises(WeightsError, match="has no tensor"):
-        inherit(TINY, tensors, backward_blocks=(7,), forward_blocks=(0,))
-    with pytest.raises(WeightsError, match="another model"):
-        inherit(replace(TINY, channels=16), tensors, backward_blocks=(0,), forward_blocks=(0,))
-
-
-def public_tensors(teacher):
-    return {public_name(name): value for name, value in teacher.state_dict().items()}
-
-
-def test_blocks_are_inherited_whole_whatever_the_widths():
-    tensors = public_tensors(BasicVSR(BasicVSRConfig(channels=8, blocks=3)))
-    config = replace(TINY, backward_widths=(4, 4), forward_widths=(4, 4))
-    model = inherit(config, tensors, backward_blocks=(1,), forward_blocks=(2,))
-    own = dict(model.backward_tower.main[2].named_parameters())
-    assert torch.equal(own["0.conv1.weight"], tensors["backward_trunk.main.2.1.conv1.weight"])
 
 
 def test_a_width_of_zero_is_no_block():

@@ -1,6 +1,5 @@
 """What `vsrkit evaluate` does: open a set, load each model, measure, one result after another."""
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +18,8 @@ from vsrkit.hardware.device import resolve_device
 from vsrkit.hardware.precision import PrecisionName
 from vsrkit.inference.engine import make_engine
 from vsrkit.models.ensemble import Ensemble
-from vsrkit.models.zoo import MODELS, build_model, load_model, weights_at_hand
+from vsrkit.models.weights import file_sha256
+from vsrkit.models.zoo import MODELS, build_model, load_model, local_weights
 
 PRECISIONS: tuple[PrecisionName, ...] = get_args(PrecisionName)
 
@@ -101,7 +101,7 @@ def choose_metrics(names: Sequence[str]) -> list[Metric]:
 
 def trained_model(name: str, *, untrained: bool = False) -> nn.Module:
     """A model whose numbers mean something; fresh weights only where that is asked for."""
-    if name in MODELS and weights_at_hand(name) is None and not untrained:
+    if name in MODELS and local_weights(name) is None and not untrained:
         model = build_model(name).eval()
         if any(True for _ in model.parameters()):
             raise WeightsError(
@@ -114,8 +114,8 @@ def trained_model(name: str, *, untrained: bool = False) -> nn.Module:
 
 def weights_sha256(name: str) -> str | None:
     """Digest of the file that a model's weights came from."""
-    path = weights_at_hand(name) if name in MODELS else Path(name)
-    return hashlib.sha256(path.read_bytes()).hexdigest() if path else None
+    path = local_weights(name) if name in MODELS else Path(name)
+    return file_sha256(path) if path else None
 
 
 def titles(models: Sequence[str]) -> list[str]:

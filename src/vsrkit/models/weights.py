@@ -1,5 +1,6 @@
 """Read weight files safely, write our own, and fill a model or say which tensor does not fit."""
 
+import hashlib
 import json
 import re
 import warnings
@@ -147,6 +148,33 @@ def fill(
     with torch.no_grad():
         for name, value in wanted.items():
             value.copy_(tensors[name])
+
+
+def weights_digest(tensors: Mapping[str, Tensor], *, prefix: str = "", size: int = 8) -> str:
+    """Hex digest of the names and values of all tensors, in their order.
+
+    prefix: hashed first, for example the model's config
+    size: in bytes; the digest has twice as many characters
+
+    Manifests and caches store these digests: the bytes that are hashed must not change.
+    """
+    digest = hashlib.blake2b(prefix.encode(), digest_size=size)
+    for name, tensor in tensors.items():
+        digest.update(name.encode())
+        digest.update(tensor.detach().cpu().contiguous().float().numpy().tobytes())
+    return digest.hexdigest()
+
+
+def model_digest(model: nn.Module) -> str:
+    """Hex digest of a model's class, config and weights."""
+    prefix = f"{type(model).__name__} {getattr(model, 'config', None)}"
+    return weights_digest(model.state_dict(), prefix=prefix)
+
+
+def file_sha256(path: Path) -> str:
+    """Hex SHA-256 of a file's content."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def count_matching(tensors: Mapping[str, Tensor], pattern: str) -> int:

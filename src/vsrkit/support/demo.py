@@ -15,7 +15,7 @@ from vsrkit.data.degrade import BI, degrade
 from vsrkit.data.frames import read_video
 from vsrkit.evaluate.metrics import measured, psnr, ssim
 from vsrkit.inference.engine import make_engine, upscale_frames
-from vsrkit.models.zoo import best_at_hand, load_model
+from vsrkit.models.zoo import default_model, load_model
 from vsrkit.video.images import write_image
 from vsrkit.video.write import write_video
 
@@ -46,7 +46,7 @@ def run_demo(output: Path, *, on_progress: Callable[[str, int, int], None]) -> D
     with as_file(files("vsrkit").joinpath("assets", "city.mp4")) as path:
         hr = torch.stack(list(read_video(path)))
     lr = degrade(hr, BI(scale=4))
-    name = best_at_hand()
+    name = default_model()
     engine = make_engine(load_model(name))
     begin = time.perf_counter()
     sr = []

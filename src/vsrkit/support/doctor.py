@@ -16,7 +16,7 @@ from vsrkit import __version__
 from vsrkit.hardware.cache import cache_directory
 from vsrkit.hardware.memory import format_size, free_memory
 from vsrkit.hardware.precision import commonest_convolution, measured_speeds
-from vsrkit.models.zoo import MODELS, best_at_hand, load_model, weights_at_hand
+from vsrkit.models.zoo import MODELS, default_model, load_model, local_weights
 from vsrkit.support.selftest import Check, run_checks
 
 PACKAGES = ("torch", "numpy", "av", "safetensors", "einops", "typer")
@@ -57,7 +57,7 @@ class Checkup:
 
 def examine(*, self_test: bool = True) -> Checkup:
     """Look at the machine, measure its speed, and try vsrkit on a small clip."""
-    model = best_at_hand()
+    model = default_model()
     return Checkup(
         vsrkit=__version__,
         python=platform.python_version(),
@@ -74,7 +74,7 @@ def examine(*, self_test: bool = True) -> Checkup:
         decoders={name: _has_codec(name, "r") for name in DECODERS.split()},
         encoders={name: _has_codec(name, "w") for name in ENCODERS.split()},
         default_model=model,
-        weights={name: str(path) for name in MODELS if (path := weights_at_hand(name))},
+        weights={name: str(path) for name in MODELS if (path := local_weights(name))},
         cache=str(cache_directory()),
         cache_writable=_writable(cache_directory()),
         checks=run_checks(model) if self_test else [],

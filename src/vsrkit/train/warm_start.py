@@ -13,7 +13,7 @@ from vsrkit.errors import WeightsError
 from vsrkit.hardware.precision import Precision, lay_out
 from vsrkit.models.layers.flow import SPyNet, flow_networks, spynet_public_name, spynet_translate
 from vsrkit.models.weights import read_checkpoint
-from vsrkit.models.zoo import ARCHITECTURES, MODELS, Architecture, weights_at_hand
+from vsrkit.models.zoo import ARCHITECTURES, MODELS, Architecture, local_weights
 
 log = logging.getLogger("vsrkit")
 
@@ -45,7 +45,7 @@ def warm_start(model: nn.Module, source: str) -> Taken:
         target = model.get_submodule(part)
     except AttributeError as error:
         raise WeightsError(f"warm start {source!r}: the model has no part {part!r}") from error
-    path = weights_at_hand(file) if file in MODELS else Path(file)
+    path = local_weights(file) if file in MODELS else Path(file)
     if path is None:
         raise WeightsError(f"warm start {source!r}: no weights of {file} are at hand; name a file")
     tensors = _named_as_ours(target, read_checkpoint(path).tensors)

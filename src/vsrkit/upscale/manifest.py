@@ -4,9 +4,10 @@ import av
 import torch
 
 from vsrkit import __version__
+from vsrkit.models.weights import model_digest
 from vsrkit.upscale.prepare import Prepared
 from vsrkit.upscale.scan import fingerprint
-from vsrkit.upscale.settings import Choices, Quality, weights_hash
+from vsrkit.upscale.settings import Choices, Quality
 from vsrkit.upscale.target import Target
 from vsrkit.video.read import Source
 
@@ -19,7 +20,7 @@ def describe_settings(
     engine, encoding = prepared.engine, prepared.encoding
     settings = {
         "input": fingerprint(source),
-        "model": f"{prepared.model} {weights_hash(engine.model)}",
+        "model": f"{prepared.model} {model_digest(engine.model)}",
         "precision": str(engine.precision),
         "device": engine.device.split(":")[0],
         "tile": chosen.describe_tile(engine.tile or 0),

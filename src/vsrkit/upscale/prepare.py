@@ -22,7 +22,7 @@ from vsrkit.inference.memory import (
     plan_memory,
 )
 from vsrkit.models.spec import Spec
-from vsrkit.models.zoo import best_at_hand, load_model
+from vsrkit.models.zoo import default_model, load_model
 from vsrkit.upscale.settings import Choices, Quality, choose_precision, output_size
 from vsrkit.video.colour import layout_of, picture_bytes, planar_format
 from vsrkit.video.encode import (
@@ -183,7 +183,7 @@ def whole_frames(source: Source) -> Source:
 def _model(wish: str | Path | nn.Module | None) -> tuple[str, nn.Module]:
     if isinstance(wish, nn.Module):
         return type(wish).__name__, wish
-    name = str(wish) if wish is not None else best_at_hand()
+    name = str(wish) if wish is not None else default_model()
     return name, load_model(name)
 
 

@@ -1,7 +1,6 @@
 """Choices of a job: those of the user checked, those of an earlier run kept."""
 
 import copy
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias, get_args
@@ -113,13 +112,3 @@ def engines_for(engine: Engine, workers: int) -> list[Engine]:
         replace(engine, model=copy.deepcopy(engine.model).to(place), device=place)
         for place in places
     ]
-
-
-def weights_hash(model: nn.Module) -> str:
-    """A short hash of a model's config and of every number in it."""
-    digest = hashlib.blake2b(digest_size=8)
-    digest.update(f"{type(model).__name__} {getattr(model, 'config', None)}".encode())
-    for name, tensor in model.state_dict().items():
-        digest.update(name.encode())
-        digest.update(tensor.detach().cpu().contiguous().float().numpy().tobytes())
-    return digest.hexdigest()

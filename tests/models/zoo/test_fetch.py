@@ -15,7 +15,7 @@ from vsrkit.errors import UnknownModelError, WeightsError
 from vsrkit.hardware.cache import cache_directory
 from vsrkit.models.basicvsr import BasicVSR, BasicVSRConfig, public_name
 from vsrkit.models.rcan import RCAN, RCANConfig
-from vsrkit.models.zoo import MODELS, fetch, load_model, weights_at_hand
+from vsrkit.models.zoo import MODELS, fetch, load_model, local_weights
 from vsrkit.models.zoo.fetch import SOURCES, Source, get_weights, list_weights
 
 NAMES = ("basicvsr-reds4", "basicvsr-vimeo90k-bi")
@@ -236,7 +236,7 @@ def test_list_says_what_is_here(wheel):
     before = {row.name: row for row in list_weights()}
     assert not before[NAMES[0]].at_hand
     assert before[NAMES[0]].size_bytes is None
-    assert before["vsrt-s"].size_bytes == weights_at_hand("vsrt-s").stat().st_size
+    assert before["vsrt-s"].size_bytes == local_weights("vsrt-s").stat().st_size
     assert before["edvr-l"].download_bytes is None
     assert before["rcan"].licence == "not stated"
     get_weights(NAMES[0], source=wheel)

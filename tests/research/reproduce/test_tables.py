@@ -13,7 +13,7 @@ from vsrkit.errors import DataError, VsrkitError, WeightsError
 from vsrkit.evaluate.protocol import PROTOCOLS
 from vsrkit.models.rrn import RRN, RRNConfig
 from vsrkit.models.vsrt import VSRT, VSRTConfig
-from vsrkit.models.zoo import MODELS, save_model, weights_at_hand
+from vsrkit.models.zoo import MODELS, local_weights, save_model
 from vsrkit.models.zoo.fetch import SOURCES
 from vsrkit.research.reproduce import measure
 from vsrkit.research.reproduce.measure import Measured, reproduce_table
@@ -42,7 +42,7 @@ def test_every_printed_row_is_there_and_has_a_model_or_a_reason(table, protocol,
         assert row.model in MODELS or (row.published and "7 frames" in row.published.note)
         assert row.source or row.hint
     assert {r.model for r in rows if r.published is None} == {
-        n for n in ("vsrt-s", "vsrt-s-web", "vsrt-m") if weights_at_hand(n)
+        n for n in ("vsrt-s", "vsrt-s-web", "vsrt-m") if local_weights(n)
     }
 
 

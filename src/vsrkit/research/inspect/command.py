@@ -11,7 +11,7 @@ from torch import nn
 from vsrkit.errors import VsrkitError
 from vsrkit.hardware.device import resolve_device
 from vsrkit.models.spec import Spec
-from vsrkit.models.zoo import MODELS, load_model, weights_at_hand
+from vsrkit.models.zoo import MODELS, load_model, local_weights
 from vsrkit.research.inspect.explain import sections
 from vsrkit.research.inspect.findings import look, numbers
 from vsrkit.research.inspect.page import write_page
@@ -75,5 +75,5 @@ def _load(name: str) -> tuple[nn.Module, bool]:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         model = load_model(name).eval()
-    fresh = name in MODELS and weights_at_hand(name) is None
+    fresh = name in MODELS and local_weights(name) is None
     return model, not fresh or not any(True for _ in model.parameters())

@@ -22,7 +22,7 @@ from safetensors.torch import save_file
 from vsrkit.data.clips import OnProgress
 from vsrkit.errors import StoppedError, VsrkitError
 from vsrkit.models.vsrt import VSRTConfig
-from vsrkit.models.zoo import load_model, save_model, weights_at_hand
+from vsrkit.models.zoo import load_model, local_weights, save_model
 from vsrkit.research.reproduce.ablation_settings import Settings
 from vsrkit.research.reproduce.variants import OURS_FRAMES, Variant, variants_of
 from vsrkit.train.checkpoint import write_json
@@ -261,7 +261,7 @@ def warm_flow(settings: Settings, folder: Path) -> None:
     given = any(source.startswith("flow=") for source in settings.warm_start)
     if settings.model != "vsrt" or given or target.exists() or (folder / "plan.json").exists():
         return
-    if weights_at_hand(FLOW_SOURCE) is None:
+    if local_weights(FLOW_SOURCE) is None:
         log.warning(
             "SPyNet starts untrained, which wrongs every variant that uses flow; "
             "`vsrkit weights get %s` brings a trained one",

@@ -9,7 +9,7 @@ from vsrkit.data.layouts import SetName
 from vsrkit.errors import VsrkitError, WeightsError
 from vsrkit.evaluate.protocol import Protocol
 from vsrkit.evaluate.published import Published, published_for
-from vsrkit.models.zoo import MODELS, load_model, weights_at_hand
+from vsrkit.models.zoo import MODELS, load_model, local_weights
 from vsrkit.models.zoo.fetch import SOURCES
 
 TableName: TypeAlias = Literal["reds4", "vid4", "vimeo90k-t"]
@@ -63,7 +63,7 @@ class Row:
         """What to load, if it can be measured: a name or a file."""
         if self.file:
             return str(self.file)
-        if self.model is None or (weights_at_hand(self.model) is None and self.model != "bicubic"):
+        if self.model is None or (local_weights(self.model) is None and self.model != "bicubic"):
             return None
         return self.model
 
@@ -87,7 +87,7 @@ def rows_of(table: TableName, protocol: Protocol, only: Sequence[str] = ()) -> l
     """
     name: SetName = table
     rows = [_row(table, p) for p in published_for(name, protocol) if "ablation" not in p.table]
-    ours = [n for n, e in MODELS.items() if e.architecture == "vsrt-small" and weights_at_hand(n)]
+    ours = [n for n, e in MODELS.items() if e.architecture == "vsrt-small" and local_weights(n)]
     rows += [Row(published=None, model=n) for n in ours]
     return [row for word in only for row in _chosen(rows, word)] if only else rows
 

@@ -22,7 +22,7 @@ from vsrkit.errors import VsrkitError
 from vsrkit.models.basicvsr import BasicVSR
 from vsrkit.models.layers.blocks import Tower, upsample_bilinear
 from vsrkit.models.vsrt_small import Flows, SmallConfig, VSRTSmall
-from vsrkit.models.zoo import MODELS, load_model, weights_at_hand
+from vsrkit.models.zoo import MODELS, load_model, local_weights
 from vsrkit.train.distill.block_importance import Answers, noted
 from vsrkit.train.distill.narrow import narrow, trunk_steps
 from vsrkit.train.losses import weighted
@@ -32,7 +32,7 @@ ONLY_OURS = "only our own presets, vsrt-s and vsrt-m, can learn a teacher's feat
 
 def teacher_named(name: str) -> BasicVSR:
     """A trained BasicVSR by name or file."""
-    if name in MODELS and weights_at_hand(name) is None:
+    if name in MODELS and local_weights(name) is None:
         raise VsrkitError(
             f"the teacher {name} has no weights here; `vsrkit weights get {name}` brings them"
         )

@@ -8,7 +8,6 @@ for compressed ones alike.
 
 import math
 from collections.abc import Sequence
-from hashlib import blake2b
 from pathlib import Path
 
 from torch import nn
@@ -20,6 +19,7 @@ from vsrkit.errors import DataError
 from vsrkit.hardware.files import write_atomically
 from vsrkit.hardware.precision import Precision
 from vsrkit.inference.engine import Engine, upscale_frames
+from vsrkit.models.weights import weights_digest
 
 
 def answer_clips(
@@ -32,7 +32,8 @@ def answer_clips(
     on_progress: OnProgress | None = None,
 ) -> list[Clip]:
     """The teacher's frames for each clip, written to `cache` where it does not have them yet."""
-    engine, weights = Engine(teacher, precision, device, tile=None), _digest(teacher)
+    engine = Engine(teacher, precision, device, tile=None)
+    weights = weights_digest(dict(sorted(teacher.state_dict().items())), size=6)
     answers = []
     for done, clip in enumerate(clips):
         if on_progress:
@@ -59,12 +60,3 @@ def _write(clip: Clip, file: Path, engine: Engine) -> None:
             f"cannot keep what the teacher made of {clip.name} in {file.parent} ({error}); "
             "free some space or name another cache_dir"
         ) from error
-
-
-def _digest(teacher: nn.Module) -> str:
-    """Changes with any weight of the teacher."""
-    total = blake2b(digest_size=6)
-    for name, tensor in sorted(teacher.state_dict().items()):
-        total.update(name.encode())
-        total.update(tensor.detach().float().cpu().contiguous().numpy().tobytes())
-    return total.hexdigest()
