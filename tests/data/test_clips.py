@@ -2,15 +2,20 @@
 
 import logging
 
+import av
 import numpy as np
 import pytest
 import torch
+from tests.clips import write_clip
 from tests.train.conftest import moving_picture, write_video
 
 from vsrkit.data import clips as clips_module
 from vsrkit.data.clips import Unreadable, find_clips, hold_out, open_clips, series_of
+from vsrkit.data.sets import open_set
 from vsrkit.errors import DataError
+from vsrkit.video.colour import BT601, BT709, FULL, LIMITED, Colour
 from vsrkit.video.images import write_image
+from vsrkit.video.read import open_source
 
 
 def picture(seed: int = 0):
@@ -32,6 +37,43 @@ def test_a_video_is_decoded_exactly_and_only_once(tmp_path, monkeypatch):
     monkeypatch.setattr(clips_module, "read_pictures", None)  # must not be needed again
     [again] = open_clips(tmp_path / "in", tmp_path / "cache")
     assert np.array_equal(again.frames, frames)
+
+
+@pytest.mark.parametrize("range_", [LIMITED, FULL], ids=["limited", "full"])
+@pytest.mark.parametrize("pix_fmt", ["yuv420p", "yuv444p", "yuv420p10le"])
+@pytest.mark.parametrize("matrix", [BT709, BT601], ids=["bt709", "bt601"])
+def test_training_evaluate_and_upscale_read_the_same_colours(tmp_path, matrix, pix_fmt, range_):
+    video = tmp_path / "set" / "a.mkv"
+    video.parent.mkdir()
+    write_clip(video, pix_fmt=pix_fmt, colour=Colour(matrix=matrix, range=range_), codec="ffv1")
+    upscaled = torch.stack(list(open_source(video).frames())).clamp(0, 1)
+    assert upscaled.std() > 0.1  # there is a picture to compare
+    [clip] = open_clips(video, tmp_path / "cache")
+    assert np.array_equal(clip.frames, (upscaled * 255).round().byte().permute(0, 2, 3, 1).numpy())
+    [measured] = open_set("folder", video.parent).clips
+    assert torch.equal(torch.stack(list(measured.hr.read())), upscaled)
+
+
+def test_damaged_packets_of_a_video_are_counted(tmp_path, caplog):
+    video = write_clip(tmp_path / "a.mov", frames=12, codec="png", pix_fmt="gray")
+    with av.open(video) as container:
+        packets = [bytes(packet) for packet in container.demux(video=0) if packet.size]
+    content = video.read_bytes()
+    start = content.index(packets[5])
+    damaged = bytes(len(packets[5]))
+    video.write_bytes(content[:start] + damaged + content[start + len(damaged) :])
+    [clip] = open_clips(video, tmp_path / "cache", unreadable=Unreadable(1))
+    assert len(clip) == 11
+    assert "skipped a frame after" in caplog.text
+    with pytest.raises(DataError, match="more than 0 frames cannot be read"):
+        open_clips(video, tmp_path / "other")
+
+
+def test_frames_are_ordered_by_number(tmp_path):
+    for number in (9, 10, 11):
+        write_image(tmp_path / "a" / f"im{number}.png", torch.full((3, 8, 8), number / 255))
+    [clip] = open_clips(tmp_path / "a", tmp_path / "cache")
+    assert clip.frames[:, 0, 0, 0].tolist() == [9, 10, 11]
 
 
 def test_folders_of_frames_are_clips(tmp_path):

@@ -15,20 +15,21 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TypeAlias
 
-import av
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from vsrkit.data.frames import VIDEO_SUFFIXES
-from vsrkit.errors import DataError
+from vsrkit.errors import DataError, VideoError
 from vsrkit.hardware.files import temporary_path, write_atomically
 from vsrkit.inference.shots import mark_cuts
-from vsrkit.video.images import is_image, read_image
+from vsrkit.video.images import is_image, natural_order, read_image
+from vsrkit.video.read import open_source
 
 log = logging.getLogger("vsrkit")
 
-FORMAT = 2  # of the cache: 8-bit RGB frames, cuts by `shots`
+FORMAT = 3  # of the cache: 8-bit RGB frames as video.read decodes them, cuts by `shots`
 
 OnProgress: TypeAlias = Callable[[str, int, int], None]  # name, done, total
 
@@ -189,46 +190,37 @@ def find_cuts(clip: NDArray[np.uint8]) -> list[int]:
 
 
 def read_pictures(source: Path, unreadable: Unreadable) -> Iterator[tuple[str, NDArray[np.uint8]]]:
-    """Name and RGB pixels (H, W, 3) of each frame of a video or of a folder of frames."""
+    """Read a video file or a folder of frames as `vsrkit upscale` does, rounded to 8 bits.
+
+    Yields the name and the RGB pixels (H, W, 3) of each frame.
+    """
     if source.is_dir():
-        pictures = sorted(p for p in source.iterdir() if is_image(p))
-        for picture in pictures:
+        for path in sorted(filter(is_image, source.iterdir()), key=natural_order):
             try:
-                yield str(picture), read_picture(picture)
+                yield str(path), read_picture(path)
             except DataError as error:
-                unreadable.skip(str(picture), error)
+                unreadable.skip(str(path), error)
         return
-    try:
-        with av.open(source) as container:
-            stream = container.streams.video[0]
-            stream.thread_type = "AUTO"
-            yield from _decoded_frames(source, container, unreadable)
-    except (av.FFmpegError, IndexError) as error:
-        unreadable.skip(f"the rest of {source}", error)
-
-
-def _decoded_frames(
-    source: Path, container: av.container.InputContainer, unreadable: Unreadable
-) -> Iterator[tuple[str, NDArray[np.uint8]]]:
     number = 0
-    for packet in container.demux(video=0):
-        try:
-            frames = packet.decode()
-        except av.InvalidDataError as error:
-            unreadable.skip(f"a frame after {source} #{number}", error)
-            continue
-        for frame in frames:
-            yield (
-                f"{source} #{number}",
-                frame.to_ndarray(format="rgb24").astype(np.uint8, copy=False),
-            )
+    try:
+        pictures = open_source(source).pictures(
+            on_damaged=lambda error: unreadable.skip(f"a frame after {source} #{number}", error)
+        )
+        for picture in pictures:
+            yield f"{source} #{number}", to_8_bit(picture.rgb())
             number += 1
+    except VideoError as error:
+        unreadable.skip(str(source), error)
 
 
 def read_picture(path: Path) -> NDArray[np.uint8]:
-    """One picture file as RGB pixels (H, W, 3)."""
-    frame = (read_image(path) * 255).round().byte()
-    return frame.permute(1, 2, 0).numpy()
+    """Read one image file as RGB pixels (H, W, 3)."""
+    return to_8_bit(read_image(path))
+
+
+def to_8_bit(frame: Tensor) -> NDArray[np.uint8]:
+    """Clip and round a frame: (3, H, W) with 1 as white -> (H, W, 3). Overwrites `frame`."""
+    return frame.clamp_(0, 1).mul_(255).round_().byte().permute(1, 2, 0).numpy()
 
 
 def hold_out(

@@ -31,6 +31,7 @@ log = logging.getLogger("vsrkit")
 
 Span = tuple[Fraction, Fraction | None]  # seconds from the first frame: begin and end (exclusive)
 EVERYTHING: Span = (Fraction(0), None)
+OnDamaged = Callable[[Exception], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +57,13 @@ class Source:
     deinterlace: bool = True  # only what is marked as interlaced
     span: Span = EVERYTHING
 
-    def pictures(self) -> Iterator[Picture]:
-        """Every frame in the order of time; times increase strictly."""
-        return in_span(self._read_images() if self.images else self._read_video(), self)
+    def pictures(self, on_damaged: OnDamaged | None = None) -> Iterator[Picture]:
+        """Every frame in the order of time; times increase strictly.
+
+        on_damaged: called with the error for each packet of a video that cannot be decoded.
+        """
+        read = self._read_images() if self.images else self._read_video(on_damaged)
+        return in_span(read, self)
 
     def frames(self) -> Iterator[Tensor]:
         """The same as RGB, (3, H, W) each."""
@@ -72,12 +77,12 @@ class Source:
         for number, path in enumerate(self.images):
             yield Picture(number, 1, partial(_read_image, path, self.info))
 
-    def _read_video(self) -> Iterator[Picture]:
+    def _read_video(self, on_damaged: OnDamaged | None) -> Iterator[Picture]:
         with opened(self.path) as container:
             stream = video_stream(container, self.path)
             # Slices, not frames: how a damaged frame is patched up must not depend on timing.
             stream.thread_type = "SLICE"
-            decoded = decode(container, stream, self.path)
+            decoded = decode(container, stream, self.path, on_damaged)
             if self.info.interlaced and self.deinterlace:
                 decoded = deinterlaced(decoded, stream)
             yield from timed(decoded, self.info)
@@ -189,7 +194,10 @@ def _read_image(path: Path, info: VideoInfo, rows: slice) -> Tensor:
 
 
 def decode(
-    container: av.container.InputContainer, stream: VideoStream, path: Path
+    container: av.container.InputContainer,
+    stream: VideoStream,
+    path: Path,
+    on_damaged: OnDamaged | None = None,
 ) -> Iterator[VideoFrame]:
     """Decode to the end; a damaged packet is passed over, as players do, and counted."""
     damaged, any_frame = 0, False
@@ -197,13 +205,17 @@ def decode(
         for packet in container.demux(stream):
             try:
                 frames = packet.decode()
-            except (av.FFmpegError, ValueError):
+            except (av.FFmpegError, ValueError) as error:
                 damaged += 1
+                if on_damaged:
+                    on_damaged(error)
                 continue
             any_frame = any_frame or bool(frames)
             yield from frames
     except av.FFmpegError as error:
         log.warning("%s ends early: %s; what was read before that is used", path, error.strerror)
+        if on_damaged:
+            on_damaged(error)
     if not any_frame:
         raise VideoError(f"{path} has a video stream, but not one frame can be decoded")
     if damaged:
