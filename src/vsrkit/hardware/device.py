@@ -20,9 +20,7 @@ def resolve_device(name: str) -> str:
     if device is None or device.type not in ("cpu", "cuda", "mps"):
         raise VsrkitError(f"no device called {name!r}; choose auto, cpu, cuda, cuda:N or mps")
     if (device.type == "cuda" and not cuda) or (device.type == "mps" and not mps):
-        raise VsrkitError(
-            f"this machine, or this build of PyTorch, has no {device.type}; use --device cpu"
-        )
+        raise VsrkitError(f"no {device.type.upper()} device is available; use --device cpu")
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         count = torch.cuda.device_count()
         raise VsrkitError(f"there is no {name}; this machine has {count} CUDA devices, from cuda:0")
