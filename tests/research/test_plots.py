@@ -1,66 +1,86 @@
-"""The plots: their numbers, axes and legend."""
+"""Figures by matplotlib: panels, lines, bands, one legend; tables; a missing matplotlib."""
 
+import sys
 from math import nan
+from subprocess import run
 from xml.etree import ElementTree
 
 import pytest
+from tests.research.artists import lines_of
 
-from vsrkit.research.plots import HEIGHT, WIDTH, Axis, Panel, Series, draw
-
-SVG = "{http://www.w3.org/2000/svg}"
-
-
-def panel(**changes):
-    values = {"title": "a < b", "series": [line()], "x_label": "n", "y_label": "loss"}
-    return Panel(**(values | changes))
+from vsrkit.research.plots import draw_line, label_panel, new_figure, write_csv, write_figure
 
 
-def line(**changes):
-    values = {"name": "one & two", "x": [1, 2, 4], "y": [1.0, 10.0, 100.0], "colour": "#123456"}
-    return Series(**(values | changes))
+def test_a_panel_has_its_lines_labels_and_scale():
+    figure, (axes,) = new_figure("title", 1)
+    draw_line(axes, "one", [1, 2, 4], [1.0, 10.0, nan], colour="#123456", dashed=True, marked=True)
+    axes.set_yscale("log")
+    label_panel(axes, "a < b", x="n", y="loss", note="a note")
+    (line,) = axes.get_lines()
+    assert (line.get_color(), line.get_linestyle(), line.get_marker()) == ("#123456", "--", "o")
+    x, y = lines_of(axes)["one"]
+    assert x == [1, 2, 4]
+    assert y == pytest.approx([1, 10, nan], nan_ok=True)
+    assert (axes.get_title(loc="left"), axes.get_xlabel(), axes.get_ylabel()) == (
+        "a < b", "n", "loss",
+    )  # fmt: skip
+    assert [text.get_text() for text in axes.texts] == ["a note"]
+    assert axes.get_yscale() == "log"
+    assert all(tick == round(tick) for tick in axes.get_xticks())
+    assert figure.get_suptitle() == "title"
 
 
-def points(text):
-    polyline = ElementTree.fromstring(text).find(f".//{SVG}polyline")
-    return [tuple(map(float, p.split(","))) for p in polyline.get("points").split()]
+def test_a_band_surrounds_its_line():
+    _, (axes,) = new_figure("title", 1)
+    band = ([-5.0, 0.5, 0.5], [2.0, 2.0, 9.0])
+    draw_line(axes, "one", [1, 2, 3], [1.0, 1.0, 1.0], colour="#123456", band=band)
+    (area,) = axes.collections
+    points = {tuple(point) for path in area.get_paths() for point in path.vertices}
+    assert {(1, -5), (2, 0.5), (3, 0.5), (1, 2), (2, 2), (3, 9)} <= points
 
 
-def test_points_lie_where_their_numbers_say():
-    found = points(draw("t", [panel(log_y=True)]))
-    assert found == [(0, HEIGHT), (WIDTH / 3, HEIGHT / 2), (WIDTH, 0)]
+@pytest.mark.parametrize(("panels", "grid"), [(1, (1, 1)), (2, (1, 2)), (5, (2, 3))])
+def test_panels_fill_rows(panels, grid):
+    figure, axes = new_figure("title", panels)
+    assert len(axes) == len(figure.axes) == panels
+    assert axes[0].get_gridspec().get_geometry() == grid
 
 
-def test_what_cannot_be_drawn_is_left_out():
-    series = line(y=[0.0, nan, 5.0])
-    assert len(points(draw("t", [panel(series=[series, line()], log_y=True)]))) == 1
-    with pytest.raises(ValueError, match="nothing to draw"):
-        draw("t", [panel(series=[line(y=[nan] * 3)])])
+def test_a_figure_is_written_with_one_legend_entry_for_each_name(tmp_path):
+    figure, panels = new_figure("title", 2)
+    for axes, names in zip(panels, (["one & two"], ["one & two", "other"]), strict=True):
+        for name in names:
+            draw_line(axes, name, [1, 2], [1.0, 2.0], colour="#123456")
+    path = tmp_path / "new" / "plot.svg"
+    write_figure(path, figure)
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["one & two", "other"]
+    assert ElementTree.parse(path).getroot().tag == "{http://www.w3.org/2000/svg}svg"
 
 
-def test_bands_are_cut_at_the_axes():
-    series = line(y=[1.0, 1.0, 1.0], low=[-5.0, 0.5, 0.5], high=[2.0, 2.0, 900.0])
-    text = draw("t", [panel(series=[series], y_range=(0.0, 2.0))])
-    polygon = ElementTree.fromstring(text).find(f".//{SVG}polygon")
-    heights = [float(p.split(",")[1]) for p in polygon.get("points").split()]
-    assert min(heights) == 0
-    assert max(heights) == HEIGHT
+def test_the_same_figure_gives_the_same_bytes(tmp_path):
+    for name in ("a.svg", "b.svg"):
+        figure, (axes,) = new_figure("title", 1)
+        draw_line(axes, "one", [1, 2], [1.0, 2.0], colour="#123456", band=([0, 1], [2, 3]))
+        write_figure(tmp_path / name, figure)
+    assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
 
 
-def test_one_legend_entry_for_each_name():
-    text = draw("t", [panel(), panel(series=[line(), line(name="other")])])
-    assert text.count(">one &amp; two<") == 1
-    assert text.count(">other<") == 1
-    assert text.count("a &lt; b") == 2
+def test_a_table_has_a_heading(tmp_path):
+    write_csv(tmp_path / "new" / "t.csv", ({"a": n, "b": "x,y"} for n in range(2)))
+    assert (tmp_path / "new" / "t.csv").read_text() == 'a,b\n0,"x,y"\n1,"x,y"\n'
 
 
-@pytest.mark.parametrize(
-    ("axis", "ticks"),
-    [
-        (Axis(0, 1, 100), [0, 0.2, 0.4, 0.6, 0.8, 1]),
-        (Axis(8, 20, 100), [8, 10, 12, 14, 16, 18, 20]),
-        (Axis(2, 4, 100, whole=True), [2, 3, 4]),
-        (Axis(1e-3, 10, 100, log=True), [1e-3, 1e-2, 1e-1, 1, 10]),
-    ],
-)
-def test_ticks_are_round(axis, ticks):
-    assert axis.ticks() == pytest.approx(ticks)
+def test_a_missing_matplotlib_is_one_line_before_anything_is_computed(tmp_path):
+    """Python treats a None in sys.modules as a module that cannot be imported."""
+    program = (
+        "import sys; sys.modules['matplotlib'] = None\n"
+        "sys.argv = ['vsrkit', 'theory', 'learn', '-o', sys.argv[1]]\n"
+        "from vsrkit.cli import main; main()"
+    )
+    done = run([sys.executable, "-c", program, tmp_path / "out"], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr.splitlines() == [
+        "vsrkit: matplotlib is not installed; install it with `pip install vsrkit[research]`"
+    ]
+    assert not (tmp_path / "out").exists()

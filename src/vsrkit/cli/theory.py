@@ -27,13 +27,13 @@ def gradient(
     """Theorem 1: the first gradient of both layers, beside the bounds."""
     from vsrkit.cli.console import progress_bar
     from vsrkit.research.theory.gradient import measure_gradients
-    from vsrkit.research.theory.patterns import numbers
-    from vsrkit.research.theory.report import describe_gradients, write_gradients
+    from vsrkit.research.theory.patterns import parse_numbers
+    from vsrkit.research.theory.results import describe_gradients, write_gradients
 
     with progress_bar() as on_progress:
         cells = measure_gradients(
-            numbers(n),
-            numbers(k),
+            parse_numbers(n),
+            parse_numbers(k),
             q=q,
             enumerate_up_to=enumerate_up_to,
             seed=seed,
@@ -63,14 +63,14 @@ def learn(
 ) -> None:
     """Theorem 2 and Lemma 2: both layers trained on patterns, loss against steps."""
     from vsrkit.cli.console import progress_bar
-    from vsrkit.research.theory.experiment import learn_patterns
-    from vsrkit.research.theory.patterns import numbers
+    from vsrkit.research.theory.learn import learn_patterns
+    from vsrkit.research.theory.patterns import parse_numbers
+    from vsrkit.research.theory.results import describe_learning, write_learning
 
     with progress_bar() as on_progress:
-        made = learn_patterns(
-            numbers(n),
-            numbers(k),
-            output,
+        result = learn_patterns(
+            parse_numbers(n),
+            parse_numbers(k),
             delta=delta,
             seeds=seeds,
             steps=steps,
@@ -79,5 +79,5 @@ def learn(
             seed=seed,
             on_progress=on_progress,
         )
-    for line in made:
+    for line in [*describe_learning(result), *write_learning(result, output)]:
         typer.echo(line)

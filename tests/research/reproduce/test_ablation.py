@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from tests.svg import read_series
+from tests.research.artists import lines_of
 from tests.train.conftest import moving_picture, write_video
 from typer.testing import CliRunner
 
@@ -26,7 +26,7 @@ from vsrkit.research.reproduce.ablation import (
     steps_within,
     uses_spynet,
 )
-from vsrkit.research.reproduce.ablation_report import ablation_rows, write_ablation
+from vsrkit.research.reproduce.ablation_report import ablation_figure, ablation_rows, write_ablation
 from vsrkit.research.reproduce.ablation_settings import Settings, seconds_of, settings_from
 from vsrkit.train.config import ConfigError
 from vsrkit.train.warm_start import warm_start
@@ -137,7 +137,10 @@ def test_a_whole_ablation_is_trained_and_written(video, tmp_path):
     with files[1].open(newline="") as file:
         assert [row["variant"] for row in csv.DictReader(file)] == NAMES
     assert json.loads(files[2].read_text())["plan"]["steps"] == 2
-    scores, losses = read_series(files[3])
+    assert files[3].stat().st_size > 0
+    figure = ablation_figure(plan, tmp_path)
+    assert [axes.get_ylabel() for axes in figure.axes] == ["PSNR-Y, dB", "training loss"]
+    scores, losses = (lines_of(axes) for axes in figure.axes)
     assert set(scores) == set(losses) == set(NAMES)
     assert scores["full"][0] == [1, 2]
     assert scores["1 frame"][1][-1] == pytest.approx(rows[-1].psnr_y)

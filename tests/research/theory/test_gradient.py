@@ -1,14 +1,12 @@
 """Theorem 1: exact, sampled and closed-form gradients agree, and the bounds hold."""
 
-import csv
 from math import comb, log
 
 import numpy as np
 import pytest
 import torch
-from tests.svg import read_series
 
-from vsrkit.research.theory.bounds import printed, sharp, supported
+from vsrkit.research.theory.bounds import theorem1_printed, theorem1_sharp, theorem1_supported
 from vsrkit.research.theory.gradient import (
     closed_form,
     convolutional_levels,
@@ -20,7 +18,6 @@ from vsrkit.research.theory.gradient import (
     vanishes,
 )
 from vsrkit.research.theory.patterns import all_inputs, level_weights, parity
-from vsrkit.research.theory.report import describe_gradients, write_gradients
 
 KS = range(2, 7)
 
@@ -136,16 +133,16 @@ def test_the_bounds_hold_on_the_whole_grid(grid):
     for bias in (False, True):  # and exactly, for Gaussian weights
         for n in range(3, 31):
             for k in range(1, min(n, 12)):
-                assert closed_form(n, k, bias=bias) <= sharp(n, k)
+                assert closed_form(n, k, bias=bias) <= theorem1_sharp(n, k)
 
 
 def test_printed_and_supported_bounds_differ_by_the_stated_factor():
     for n in range(2, 60):
         for k in range(1, n):
-            assert supported(n, k) * comb(n - 1, k - 1) == 2 * k
-            assert supported(n, k) / printed(n, k) * n == 2 * max(k, n - k)
-            assert sharp(n, k) <= printed(n, k) <= supported(n, k)
-    assert printed(8, 2, q=3) * comb(7, 2) == 24
+            assert theorem1_supported(n, k) * comb(n - 1, k - 1) == 2 * k
+            assert theorem1_supported(n, k) / theorem1_printed(n, k) * n == 2 * max(k, n - k)
+            assert theorem1_sharp(n, k) <= theorem1_printed(n, k) <= theorem1_supported(n, k)
+    assert theorem1_printed(8, 2, q=3) * comb(7, 2) == 24
 
 
 def test_the_layers_differ_by_the_stated_orders(grid):
@@ -162,29 +159,7 @@ def test_the_layers_differ_by_the_stated_orders(grid):
         local = estimate(levels[:, k - 1], 1, enumerated=True)
         ratios = [closed_form(n, k) / local.mean for n in (8, 16, 24)]
         assert ratios[0] > 2 ** (k - 1) * ratios[1] > 2 ** (k - 1) * ratios[2]
-        assert ratios[-1] < sharp(24, k) / local.low
-
-
-def test_the_report_has_a_row_for_each_cell_and_a_series_for_each_line(grid, tmp_path):
-    table, plot = write_gradients(grid, tmp_path)
-    with table.open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    assert len(rows) == len(grid) == 2 * 5 * 5
-    assert float(rows[0]["fc_mean"]) == grid[0].fully_connected.mean
-    assert {r["fc_inputs"] for r in rows if r["n"] == "18"} == {"sampled"}
-    panels = read_series(plot)
-    assert len(panels) == len(KS)
-    for k, panel in zip(KS, panels, strict=True):
-        assert ("fully connected" in panel) == (not vanishes(k, bias=False))
-        x, y = panel["bound that its proof supports"]
-        assert x == [8, 9, 10, 11, 18]
-        assert y == pytest.approx([float(supported(int(n), k, 4)) for n in x])
-        _, measured = panel["fully connected, with a bias"]
-        cells = [c for c in grid if c.bias and c.k == k]
-        assert measured == pytest.approx([c.fully_connected.mean for c in cells])
-    lines = describe_gradients(grid)
-    assert "holds in 50 of 50 cells" in lines[0]
-    assert "holds in 50 of 50 cells" in lines[1]
+        assert ratios[-1] < theorem1_sharp(24, k) / local.low
 
 
 def test_the_sharp_bound_holds_for_very_different_weights_too():
@@ -197,6 +172,6 @@ def test_the_sharp_bound_holds_for_very_different_weights_too():
             levels[:, : n + 1] = level_weights((inputs.sum(axis=1) + bias > 0)[None])
             for k in range(1, n):
                 value = float(squared_norms(levels, n, k)[0])
-                assert value <= sharp(n, k) + 1e-12
-                nearest = max(nearest, value / float(printed(n, k)))
+                assert value <= theorem1_sharp(n, k) + 1e-12
+                nearest = max(nearest, value / float(theorem1_printed(n, k)))
     assert nearest > 0.85  # the printed bound cannot be made much smaller

@@ -1,31 +1,59 @@
 """Theorem 2 and its lemmas: what is true, under which reading, and what is not."""
 
-import csv
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
-from tests.svg import read_series
 
 from vsrkit.research.theory.bounds import (
     Descent,
-    chernoff,
-    run_below,
-    smallest_width,
-    theorem2,
-    useful_width,
+    covered_run,
+    lemma2_width,
+    theorem2_bound,
+    theorem2_width,
 )
-from vsrkit.research.theory.experiment import learn_patterns
-from vsrkit.research.theory.layers import attention, convolutional, fully_connected, hinge
-from vsrkit.research.theory.learn import LAYERS, FullyConnected, bias_of, descend, start, usual_run
-from vsrkit.research.theory.patterns import all_inputs, parity
-from vsrkit.research.theory.separable import (
+from vsrkit.research.theory.learn import (
+    LAYERS,
+    FullyConnected,
+    descend,
+    fixed_bias,
+    hinge,
     indicator_error,
+    initial_predictor,
     measure_separability,
+    usual_run,
     wilson,
     witness_error,
 )
+from vsrkit.research.theory.patterns import all_inputs, parity
+
+
+def attention(tokens, *, to_q, to_k, to_v, to_out):
+    """W_o (W_v X) softmax((W_k X)^T (W_q X)), a column of X for each token: (d, N) -> (d_out, N).
+
+    The proofs need the softmax to be 1. It is if the whole input is one token, because it is then
+    taken over one number; the features are then W_o W_v x, without queries and keys.
+    """
+    similarity = (to_k @ tokens).T @ (to_q @ tokens)
+    weights = np.exp(similarity - similarity.max(axis=0))
+    return to_out @ (to_v @ tokens) @ (weights / weights.sum(axis=0))
+
+
+def fully_connected(inputs, w, u):
+    """h(x) = sum_i u_i relu(<w_i, x>): (N, n) -> (N,)."""
+    return np.maximum(inputs @ w.T, 0) @ u
+
+
+def convolutional(inputs, w, u):
+    """h(x) = sum_j <u_j, relu(W x_[j : j+k])>: (N, n) -> (N,)."""
+    views = np.lib.stride_tricks.sliding_window_view(inputs, w.shape[1], axis=1)
+    return np.einsum("njq,jq->n", np.maximum(views @ w.T, 0), u)
+
+
+def chernoff(k, q):
+    """Lemma 2's bound on the probability that some sign pattern has under q / 2^(k+1) neurons."""
+    return min(1.0, 2**k * np.exp(-q / 2 ** (k + 3)))
 
 
 def test_attention_over_one_token_is_a_linear_layer():
@@ -74,14 +102,14 @@ def test_no_weights_at_all_learn_an_odd_product_without_a_bias(k):
 def test_kinds_of_neurons_are_the_whole_network():
     """Three steps with counted kinds equal three steps of autograd with every neuron."""
     run = Descent(n=6, k=3, q=40, learning_rate=0.3, steps=3)
-    small = start("convolutional", run, np.random.default_rng(0))
+    small = initial_predictor("convolutional", run, np.random.default_rng(0))
     kinds = np.repeat(np.arange(8), small.counts)
     inputs = all_inputs(run.n)
     x, f = torch.from_numpy(inputs).unfold(1, 3, 1), torch.from_numpy(parity(inputs, 3))
     w = torch.from_numpy(small.w[kinds]).requires_grad_()
     u = torch.zeros(4, 40, dtype=torch.float64, requires_grad=True)
     for _ in range(3):
-        h = torch.einsum("njq,jq->n", torch.relu(x @ w.T + bias_of(3)), u)
+        h = torch.einsum("njq,jq->n", torch.relu(x @ w.T + fixed_bias(3)), u)
         loss = (1 - h * f).clamp(min=0).mean()
         by_w, by_u = torch.autograd.grad(loss, (w, u))
         assert small.step(inputs, f.numpy(), run.learning_rate) == pytest.approx(loss.item())
@@ -108,7 +136,7 @@ def test_fully_connected_steps_follow_autograd():
 def test_the_convolutional_layer_learns_and_the_odd_printed_one_does_not(n):
     last = {}
     for layer in LAYERS:
-        losses = descend(layer, usual_run(n, 3, smallest_width(3, 0.1)), seed=0).losses
+        losses = descend(layer, usual_run(n, 3, lemma2_width(3, 0.1)), seed=0).losses
         last[layer] = losses[-20:].mean()
         assert losses[0] == 1  # u = 0
     assert last["convolutional"] == 0
@@ -117,33 +145,33 @@ def test_the_convolutional_layer_learns_and_the_odd_printed_one_does_not(n):
 
 
 def test_even_products_are_learnt_without_a_bias_too():
-    run = usual_run(8, 4, smallest_width(4, 0.1), steps=300)
+    run = usual_run(8, 4, lemma2_width(4, 0.1), steps=300)
     assert descend("convolutional, as printed", run, seed=0).losses[-1] == 0
 
 
 def test_a_larger_step_lets_the_fully_connected_layer_learn():
     """Theorem 1 bounds the first gradient; it does not say that the layer never learns."""
-    run = usual_run(8, 2, smallest_width(2, 0.1), faster=16)
+    run = usual_run(8, 2, lemma2_width(2, 0.1), faster=16)
     assert descend("fully connected", run, seed=0).losses[-1] < 0.05
 
 
 def test_the_right_hand_side_of_theorem_2():
     run = Descent(n=8, k=2, q=128, learning_rate=0.01, steps=10)
     terms = 0.1**2 * 8 * 2**2.5 * 8 + 4 * 32 / (128 * 0.1) + 0.01 * 8 * 128 * 2
-    assert theorem2(run) == pytest.approx(terms)
-    width = useful_width(8, 2)
+    assert theorem2_bound(run) == pytest.approx(terms)
+    width = theorem2_width(8, 2)
 
     def least(q):
         ways = np.logspace(-4, 0, 4000)
-        return min(theorem2(Descent(8, 2, q, way / 1e15, 10**15)) for way in ways)
+        return min(theorem2_bound(Descent(8, 2, q, way / 1e15, 10**15)) for way in ways)
 
     assert least(width * 101 // 100) < 1 < least(width * 99 // 100)
-    assert width > 50 * smallest_width(2, 0.1)  # at the width of Lemma 2 it says nothing
+    assert width > 50 * lemma2_width(2, 0.1)  # at the width of Lemma 2 it says nothing
 
 
 def test_a_run_that_theorem_2_covers_keeps_its_promise():
-    run = run_below(8, 2)
-    assert theorem2(run) == pytest.approx(0.9, abs=1e-6)
+    run = covered_run(8, 2)
+    assert theorem2_bound(run) == pytest.approx(0.9, abs=1e-6)
     shorter = replace(run, steps=4000)
     assert descend("convolutional", shorter, seed=0).losses.mean() < 0.3
 
@@ -151,11 +179,11 @@ def test_a_run_that_theorem_2_covers_keeps_its_promise():
 def test_lemma_2_keeps_its_promise():
     for k, delta in ((2, 0.5), (3, 0.1), (5, 0.1)):
         found = measure_separability(k, delta, draws=1000)
-        assert found.q == smallest_width(k, delta)
+        assert found.q == lemma2_width(k, delta)
         assert found.low > found.promised
         assert found.largest_norm <= found.norm_bound
         assert chernoff(k, found.q) <= delta
-    assert smallest_width(2, 0.1) == 119
+    assert lemma2_width(2, 0.1) == 119
     thin = measure_separability(2, 0.999, draws=1000)  # few neurons: sometimes one is missing
     assert 0 < thin.frequency < 1
 
@@ -163,32 +191,6 @@ def test_lemma_2_keeps_its_promise():
 def test_wilson_is_honest_at_the_ends():
     assert wilson(100, 100)[0] == pytest.approx(0.963, abs=1e-3)
     assert wilson(0, 100) == pytest.approx((0.0, 0.037), abs=1e-3)
-
-
-def test_learning_writes_tables_and_plots(tmp_path, monkeypatch):
-    monkeypatch.setattr(
-        "vsrkit.research.theory.experiment.run_below",
-        lambda n, k: replace(run_below(n, k), steps=12_000),
-    )
-    lines = learn_patterns([6, 7], [2], tmp_path, seeds=2, steps=40, draws=50)
-    assert {p.name for p in tmp_path.iterdir()} == {
-        f"{name}.{kind}" for name in ("learn", "bound", "separable") for kind in ("csv", "svg")
-    }
-    panels = read_series(tmp_path / "learn.svg")
-    assert [set(p) for p in panels] == [set(LAYERS)] * 2  # no line: the bound is above 1
-    steps, losses = panels[0]["convolutional"]
-    assert steps == list(range(1, 41))
-    assert losses[0] == 1
-    assert losses[-1] < 0.6
-    (bound,) = read_series(tmp_path / "bound.svg")
-    assert max(bound["Theorem 2's bound on that mean"][1]) < 1
-    with (tmp_path / "learn.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    assert len(rows) == 2 * 3 * 2 * 40
-    assert all(float(r["theorem2"]) > 1 for r in rows)
-    measured = [p["measured"][1] for p in read_series(tmp_path / "separable.svg")]
-    assert len(measured) == 3
-    assert "last loss" in lines[0]
 
 
 def test_without_a_bias_only_patterns_with_a_linear_odd_part_exist():

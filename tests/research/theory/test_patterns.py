@@ -8,14 +8,14 @@ import pytest
 from vsrkit.errors import VsrkitError
 from vsrkit.research.theory.patterns import (
     all_inputs,
-    cells,
     count_bits,
     fourier,
     krawtchouk,
     level_weights,
-    numbers,
     parity,
+    parse_numbers,
     signs,
+    size_pairs,
     windows,
 )
 
@@ -70,13 +70,13 @@ def test_bits_are_counted_in_both_halves():
     assert count_bits(np.array([0, 7, 2**31, 2**32 - 1], dtype=np.uint32)).tolist() == [0, 3, 1, 32]
 
 
-def test_numbers_and_cells():
-    assert numbers("8:10,12") == [8, 9, 10, 12]
-    assert cells([3, 4], [2, 3]) == [(3, 2), (4, 2), (4, 3)]
+def test_parsing_numbers_and_pairing_sizes():
+    assert parse_numbers("8:10,12") == [8, 9, 10, 12]
+    assert size_pairs([3, 4], [2, 3]) == [(3, 2), (4, 2), (4, 3)]
     for wrong in ("a", "", "5:2", "0:3"):
         with pytest.raises(VsrkitError, match="8:20"):
-            numbers(wrong)
+            parse_numbers(wrong)
     with pytest.raises(VsrkitError, match="larger"):
-        cells([2], [2])
+        size_pairs([2], [2])
     with pytest.raises(VsrkitError, match="at most 32"):
-        cells([40], [2])
+        size_pairs([40], [2])

@@ -1,6 +1,5 @@
 """The table and the curves of an ablation, beside the paper's."""
 
-import csv
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -9,7 +8,16 @@ from statistics import median
 from typing import Any
 
 from vsrkit.evaluate.published import load_published
-from vsrkit.research.plots import COLOURS, Panel, Series, write_plot
+from vsrkit.research.plots import (
+    COLOURS,
+    Axes,
+    Figure,
+    draw_line,
+    label_panel,
+    new_figure,
+    write_csv,
+    write_figure,
+)
 from vsrkit.research.reproduce.ablation import Plan, chosen_variants, read_log, run_dir
 from vsrkit.research.reproduce.variants import Variant
 
@@ -89,13 +97,10 @@ def write_ablation(plan: Plan, folder: Path) -> list[Path]:
     rows = ablation_rows(plan, folder)
     files = [folder / f"ablation.{kind}" for kind in ("md", "csv", "json", "svg")]
     files[0].write_text(as_markdown(plan, rows), encoding="utf-8")
-    with files[1].open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, list(asdict(rows[0])))
-        writer.writeheader()
-        writer.writerows(asdict(row) for row in rows)
+    write_csv(files[1], (asdict(row) for row in rows))
     content: dict[str, Any] = {"plan": asdict(plan), "rows": [asdict(row) for row in rows]}
     files[2].write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-    write_plot(files[3], f"Ablation of {plan.settings.model}", _panels(plan, folder), columns=2)
+    write_figure(files[3], ablation_figure(plan, folder))
     return files
 
 
@@ -141,31 +146,27 @@ def describe(plan: Plan) -> str:
     )
 
 
-def _panels(plan: Plan, folder: Path) -> list[Panel]:
-    variants = chosen_variants(plan.settings)
-    panels = []
-    for name, label in (("psnr_y", "PSNR-Y, dB"), ("loss", "training loss")):
-        series = [
-            _curve(plan, variant, folder, name, COLOURS[i % len(COLOURS)])
-            for i, variant in enumerate(variants)
-        ]
-        panels.append(Panel(title=label, series=series, x_label="step", y_label=label))
-    return panels
+def ablation_figure(plan: Plan, folder: Path) -> Figure:
+    """PSNR and training loss of every variant against steps."""
+    figure, panels = new_figure(f"Ablation of {plan.settings.model}", 2)
+    names = (("psnr_y", "PSNR-Y, dB"), ("loss", "training loss"))
+    for axes, (name, label) in zip(panels, names, strict=True):
+        for number, variant in enumerate(chosen_variants(plan.settings)):
+            logs = [
+                dict(read_log(run_dir(folder, variant, seed), name))
+                for seed in range(plan.settings.seeds)
+            ]
+            _draw_seeds(axes, variant.name, logs, COLOURS[number % len(COLOURS)], name == "psnr_y")
+        label_panel(axes, label, x="step", y=label)
+    return figure
 
 
-def _curve(plan: Plan, variant: Variant, folder: Path, name: str, colour: str) -> Series:
-    """Mean over seeds, between the least and the largest, at the steps that all of them have."""
-    logs = [
-        dict(read_log(run_dir(folder, variant, seed), name)) for seed in range(plan.settings.seeds)
-    ]
+def _draw_seeds(
+    axes: Axes, name: str, logs: Sequence[dict[int, float]], colour: str, marked: bool
+) -> None:
+    """Draw the mean over seeds with a band from lowest to highest, at the steps of all seeds."""
     steps = sorted(set.intersection(*(set(log) for log in logs)))
     values = [[log[step] for log in logs] for step in steps]
-    return Series(
-        name=variant.name,
-        x=steps,
-        y=[_mean(v) for v in values],
-        low=[min(v) for v in values],
-        high=[max(v) for v in values],
-        colour=colour,
-        marked=name == "psnr_y",
-    )
+    band = ([min(v) for v in values], [max(v) for v in values])
+    means = [_mean(v) for v in values]
+    draw_line(axes, name, steps, means, band=band, colour=colour, marked=marked)

@@ -1,1 +1,1 @@
-"""The paper's theory as experiments: what its two layers can learn of k-patterns."""
+"""The paper's theorems as experiments: what its two predictors can learn of k-bit patterns."""

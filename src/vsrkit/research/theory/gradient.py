@@ -1,13 +1,13 @@
-"""Theorem 1 measured: E||dL/dW||^2 at the start, of both layers.
+"""Theorem 1 measured: E||dL/dW||^2 of both layers before the first step.
 
 While h(x) stays in [-1, 1] the hinge loss is 1 - h(x) f(x). With f the product of the bits in I
 
     dL/dw_ij = -u_i E[x_j g(x) prod_I x] = -u_i * (Fourier coefficient of g at I without or with j)
 
-with g(x) = 1{<w_i, x> + b_i > 0}. So a neuron's part of the squared norm is a sum of k squared
-coefficients of degree k-1 and n-k of degree k+1, and it does not depend on the scale of w: weights
-can be made small enough for h to stay in [-1, 1] without changing it. Neurons are drawn alike and
-|u_i| = 1, so the whole is q times one neuron.
+with g(x) = 1{<w_i, x> + b_i > 0}. So one neuron's part of the squared norm is a sum of k squared
+coefficients of degree k-1 and n-k of degree k+1. It does not depend on the scale of w: weights can
+be made small enough for h to stay in [-1, 1] without changing it. All neurons have the same
+distribution and |u_i| = 1, so the total is q times the value of one neuron.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -18,23 +18,23 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from vsrkit.research.theory.bounds import printed, sharp, supported
+from vsrkit.research.theory.bounds import theorem1_printed, theorem1_sharp, theorem1_supported
 from vsrkit.research.theory.patterns import (
     all_inputs,
-    cells,
     count_bits,
     krawtchouk,
     level_weights,
     random_rows,
     signs,
+    size_pairs,
 )
 
 OnProgress = Callable[[str, int, int], None]
 Levels = NDArray[np.float64]  # (draws, degrees): squared coefficients, summed over each degree
 
 NORMAL_95 = 1.96
-DRAWS = 256  # neurons, where inputs are enumerated
-SAMPLED_DRAWS, SAMPLED_INPUTS = 64, 3072  # neurons, and pairs of inputs for each, where not
+DRAWS = 256  # neurons, if all inputs are enumerated
+SAMPLED_DRAWS, SAMPLED_INPUTS = 64, 3072  # neurons, and pairs of inputs for each, if sampled
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +50,7 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """What was found for one n and k; all numbers are for q neurons."""
+    """The results for one n, k and bias; all values are for q neurons."""
 
     n: int
     k: int
@@ -71,16 +71,22 @@ def measure_gradients(
     q: int = 64,
     enumerate_up_to: int = 16,
     seed: int = 0,
-    on_progress: OnProgress | None = None,
+    on_progress: OnProgress = lambda what, done, total: None,
 ) -> list[Cell]:
-    """Both layers without and with a bias, over a grid of n and k."""
-    pairs, found = cells(ns, ks), []
+    """Measure both layers without and with a bias, over a grid of n and k.
+
+    ns, ks: numbers of input bits and of pattern bits; pairs with k < n are measured.
+    q: number of neurons.
+    enumerate_up_to: the largest n for which all 2^n inputs are used; above, inputs are sampled.
+    seed: of all random draws.
+    on_progress: called with a description, and the finished and total numbers of n.
+    """
+    pairs, found = size_pairs(ns, ks), []
     degrees = max(ks) + 1
     for bias in (False, True):
         local = {k: convolutional_levels(k, bias, _rng(seed, k)) for k in ks}
         for done, n in enumerate(ns):
-            if on_progress:
-                on_progress(f"n = {n}{', with a bias' if bias else ''}", done, len(ns))
+            on_progress(f"n = {n}{', with a bias' if bias else ''}", done, len(ns))
             exact = n <= enumerate_up_to
             method = enumerated_levels if exact else sampled_levels
             levels = method(n, degrees, bias, _rng(seed, 1000 + n))
@@ -101,14 +107,14 @@ def _cell(n: int, k: int, q: int, bias: bool, levels: Levels, local: Levels, exa
         fully_connected=estimate(squared_norms(levels, n, k), q, enumerated=exact),
         closed_form=q * closed_form(n, k, bias=bias),
         convolutional=estimate(local[:, k - 1], q, enumerated=True),
-        printed=float(printed(n, k, q)),
-        supported=float(supported(n, k, q)),
-        sharp=float(sharp(n, k, q)),
+        printed=float(theorem1_printed(n, k, q)),
+        supported=float(theorem1_supported(n, k, q)),
+        sharp=float(theorem1_sharp(n, k, q)),
     )
 
 
 def estimate(values: NDArray[np.float64], q: int, *, enumerated: bool) -> Estimate:
-    """The mean of one neuron's squared norms, for q neurons."""
+    """The mean of squared norms of single neurons, (draws,), scaled to q neurons."""
     mean = float(values.mean())
     half = NORMAL_95 * float(values.std(ddof=1)) / sqrt(len(values))
     return Estimate(
@@ -133,7 +139,14 @@ def squared_norms(levels: Levels, n: int, k: int) -> NDArray[np.float64]:
 def enumerated_levels(
     n: int, degrees: int, bias: bool, rng: np.random.Generator, *, draws: int = DRAWS
 ) -> Levels:
-    """Over all 2^n inputs, for drawn neurons: exact but for the draw of the neurons."""
+    """From all 2^n inputs: exact for each drawn neuron.
+
+    n: input bits.
+    degrees: the highest degree that is returned.
+    bias: whether the neurons have a Gaussian bias.
+    rng: draws the neurons.
+    draws: how many neurons.
+    """
     inputs = all_inputs(n)
     rows = [level_weights(fires) for fires in _firing(inputs, bias, draws, rng)]
     levels = np.zeros((draws, degrees + 1))
@@ -144,10 +157,10 @@ def enumerated_levels(
 def _firing(
     inputs: NDArray[np.floating], bias: bool, draws: int, rng: np.random.Generator
 ) -> Iterator[NDArray[np.bool_]]:
-    """g(x) of Gaussian neurons on the inputs, a few neurons at a time: (few, inputs)."""
-    few = 32  # 2^16 inputs times 32 neurons: 16 MB
-    for start in range(0, draws, few):
-        count = min(few, draws - start)
+    """g(x) of Gaussian neurons on the inputs, up to 32 neurons at a time: (neurons, inputs)."""
+    chunk = 32  # 2^16 inputs times 32 neurons take 16 MB
+    for start in range(0, draws, chunk):
+        count = min(chunk, draws - start)
         w = rng.standard_normal((count, inputs.shape[1]))
         b = rng.standard_normal((count, 1)) if bias else 0.0
         yield w @ inputs.T + b > 0
@@ -162,10 +175,13 @@ def sampled_levels(
     draws: int = SAMPLED_DRAWS,
     inputs: int = SAMPLED_INPUTS,
 ) -> Levels:
-    """From sampled inputs, without systematic error: products of two samples stand for squares.
+    """The same from sampled inputs, unbiased: products of two samples estimate the squares.
 
     For independent x and y, E[g(x) g(y) prod_S x y] is the squared coefficient at S. Its mean over
-    all sets of a size depends on how many bits x and y differ in, and on nothing else.
+    all sets of a size depends only on how many bits x and y differ in.
+
+    n, degrees, bias, rng, draws: as in `enumerated_levels`.
+    inputs: pairs of inputs for each neuron.
     """
     kernels = np.stack([comb(n, d) * krawtchouk(n, d) for d in range(min(degrees, n) + 1)])
     levels = np.zeros((draws, degrees + 1))
@@ -182,19 +198,19 @@ def sampled_levels(
 def convolutional_levels(
     k: int, bias: bool, rng: np.random.Generator, *, draws: int = 16 * DRAWS
 ) -> Levels:
-    """The same for windows of k bits: the level k-1 is a neuron's whole ||dL/dw||^2.
+    """The same for windows of k bits: level k-1 is the whole ||dL/dw||^2 of a neuron.
 
-    Of all places only the one where the pattern lies has a gradient, and there no set of k+1 bits
-    exists. Nothing depends on n.
+    Only the window that holds the pattern has a gradient, and no set of k+1 bits fits into it.
+    Nothing depends on n.
     """
     return enumerated_levels(k, k + 1, bias, rng, draws=draws)
 
 
 def closed_form(n: int, k: int, *, bias: bool = False) -> float:
-    """The fully connected layer's value for one Gaussian neuron, with nothing sampled.
+    """The value of the fully connected layer for one Gaussian neuron, without sampling.
 
-    Two inputs that differ in h bits fire one Gaussian neuron both with probability
-    1/2 - angle / (2 pi) (Sheppard); a bias is a bit that never differs.
+    Two inputs that differ in h bits both activate a Gaussian neuron with probability
+    1/2 - angle / (2 pi) (Sheppard's formula); a bias acts as a bit that never differs.
     """
     h = np.arange(n + 1)
     likely = np.array([comb(n, int(m)) for m in h]) / 2.0**n
@@ -209,7 +225,7 @@ def closed_form(n: int, k: int, *, bias: bool = False) -> float:
 def vanishes(k: int, *, bias: bool) -> bool:
     """Whether the gradient is exactly zero: for odd k from 3 on, unless there is a bias.
 
-    1{t > 0} is 1/2 plus an odd function, so without a bias it has no coefficient of even degree
-    but the constant.
+    1{t > 0} is 1/2 plus an odd function, so without a bias its only coefficient of even degree is
+    the constant.
     """
     return not bias and k % 2 == 1 and k > 1

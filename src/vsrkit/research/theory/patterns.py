@@ -1,7 +1,7 @@
 """Inputs of n signs, functions of k of them, and their Fourier (Walsh) coefficients.
 
-Row number r of `all_inputs(n)` has a minus where r has a bit, so that the product of the signs in
-a set S is (-1)^(bits that r and S share), and a set is a number as well.
+Row r of `all_inputs(n)` is -1 where r has a bit set, so that the product of the signs in a set S
+is (-1)^(number of bits that r and S share). A set is written as a number in the same way.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from vsrkit.errors import VsrkitError
 
 Floats: TypeAlias = NDArray[np.floating]
 BITS = np.array([number.bit_count() for number in range(2**16)], dtype=np.uint8)
-MOST_BITS = 32  # an input is also a number
+MAX_BITS = 32  # an input is also written as a uint32
 
 
 def signs(rows: NDArray[np.integer], n: int) -> Floats:
@@ -34,33 +34,33 @@ def random_rows(count: int, n: int, rng: np.random.Generator) -> NDArray[np.uint
 
 
 def window_start(n: int, k: int) -> int:
-    """Where the k bits that matter begin: in the middle. No result here depends on it."""
+    """The first of the k bits of the pattern: centred. No result depends on its place."""
     return (n - k) // 2
 
 
 def parity(inputs: Floats, k: int) -> Floats:
-    """The pattern of the theorems: the product of k consecutive bits. (N, n) -> (N,)."""
+    """The pattern of the theorems, the product of k consecutive bits: (N, n) -> (N,)."""
     start = window_start(inputs.shape[1], k)
     return inputs[:, start : start + k].prod(axis=1)
 
 
 def windows(inputs: Floats, k: int) -> NDArray[np.int64]:
-    """Every stretch of k bits as the row number it has in `all_inputs(k)`: (N, n) -> (N, n-k+1)."""
+    """Every k consecutive bits as their row number in `all_inputs(k)`: (N, n) -> (N, n-k+1)."""
     bits = (inputs < 0).astype(np.int64)
     views = np.lib.stride_tricks.sliding_window_view(bits, k, axis=1)
     return views @ (1 << np.arange(k))
 
 
 def count_bits(rows: NDArray[np.uint32]) -> NDArray[np.uint8]:
-    """How many bits each number has, its lower and its upper half looked up."""
-    halves = 2**16 - 1
-    return BITS[rows & halves] + BITS[rows >> 16]
+    """How many bits are set in each number, by a table for its lower and upper 16 bits."""
+    lower = 2**16 - 1
+    return BITS[rows & lower] + BITS[rows >> 16]
 
 
 def fourier(values: Floats | NDArray[np.bool_]) -> NDArray[np.float64]:
     """Coefficients E[f(x) prod_{i in S} x_i] of functions on all inputs: (M, 2^n) -> (M, 2^n)."""
     count, size = values.shape
-    sums = values.astype(np.float32)  # indicators: whole numbers up to 2^n, exact for n <= 24
+    sums = values.astype(np.float32)  # sums of indicators are at most 2^n: exact for n <= 24
     half = 1
     while half < size:
         pairs = sums.reshape(count, -1, 2, half)
@@ -79,9 +79,10 @@ def level_weights(values: Floats | NDArray[np.bool_]) -> NDArray[np.float64]:
 
 
 def krawtchouk(n: int, degree: int) -> NDArray[np.float64]:
-    """Mean over all sets S of this size of the product of signs in S, by number of minuses: (n+1,).
+    """Mean over all sets S of `degree` bits of the product of the signs in S: (n+1,).
 
-    It is what the average over all permutations leaves of a product of `degree` signs.
+    Entry m is for inputs with m negative signs. It is also the average of a product of `degree`
+    signs over all permutations of the input.
     """
     values = [
         sum((-1) ** i * comb(m, i) * comb(n - m, degree - i) for i in range(degree + 1))
@@ -90,8 +91,8 @@ def krawtchouk(n: int, degree: int) -> NDArray[np.float64]:
     return np.array(values, dtype=np.float64) / comb(n, degree)
 
 
-def numbers(text: str) -> list[int]:
-    """Whole numbers from "8:12" (both ends included), "8,10,12", or a mixture."""
+def parse_numbers(text: str) -> list[int]:
+    """Whole numbers from "8:12" (both ends included), "8,10,12", or a combination of both."""
     found: list[int] = []
     for part in text.split(","):
         first, _, last = part.partition(":")
@@ -100,15 +101,17 @@ def numbers(text: str) -> list[int]:
         except ValueError:
             raise VsrkitError(f"expected numbers like 8:20 or 8,12,16, got {text!r}") from None
     if not found or min(found) < 1:
-        raise VsrkitError(f"{text!r} names no numbers from 1 on; write 8:20 or 8,12,16")
+        raise VsrkitError(f"{text!r} has no numbers from 1 on; write 8:20 or 8,12,16")
     return sorted(set(found))
 
 
-def cells(ns: Sequence[int], ks: Sequence[int]) -> list[tuple[int, int]]:
-    """Pairs (n, k) with k < n, by k and then by n."""
-    if max(ns) > MOST_BITS:
-        raise VsrkitError(f"n may be at most {MOST_BITS}, got {max(ns)}")
+def size_pairs(ns: Sequence[int], ks: Sequence[int]) -> list[tuple[int, int]]:
+    """Pairs (n, k) with k < n, sorted by k and then by n."""
+    if max(ns) > MAX_BITS:
+        raise VsrkitError(f"n may be at most {MAX_BITS}, got {max(ns)}")
     pairs = [(n, k) for k in ks for n in ns if k < n]
     if not pairs:
-        raise VsrkitError("no n is larger than a k; a pattern of k bits needs more than k bits")
+        raise VsrkitError(
+            "no n is larger than any k; patterns of k bits need more than k input bits"
+        )
     return pairs

@@ -1,0 +1,261 @@
+"""Write the results of both theory experiments: CSV tables, SVG figures and summary lines."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, replace
+from math import inf, nan
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from vsrkit.research.plots import (
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    PURPLE,
+    Axes,
+    Figure,
+    draw_line,
+    label_panel,
+    new_figure,
+    write_csv,
+    write_figure,
+)
+from vsrkit.research.theory.bounds import Descent, theorem2_bound, theorem2_width
+from vsrkit.research.theory.gradient import Cell, vanishes
+from vsrkit.research.theory.learn import (
+    LAYERS,
+    Curve,
+    Learning,
+    Separability,
+    indicator_error,
+    witness_error,
+)
+
+MAX_POINTS = 200  # of a curve, in CSV and figure
+BLACK = "#000000"
+
+
+def write_gradients(cells: Sequence[Cell], folder: Path) -> list[Path]:
+    """Write gradient.csv, a row for each n, k and bias, and gradient.svg, a panel for each k."""
+    table, plot = folder / "gradient.csv", folder / "gradient.svg"
+    write_csv(table, (_gradient_row(cell) for cell in cells))
+    write_figure(plot, gradient_figure(cells))
+    return [table, plot]
+
+
+def _gradient_row(cell: Cell) -> dict[str, Any]:
+    row = {name: value for name, value in asdict(cell).items() if not isinstance(value, dict)}
+    for name, estimate in (("fc", cell.fully_connected), ("conv", cell.convolutional)):
+        row |= {f"{name}_{key}": value for key, value in asdict(estimate).items()}
+    return row
+
+
+def gradient_figure(cells: Sequence[Cell]) -> Figure:
+    """Squared gradient norms and their bounds against n, a panel for each k."""
+    ks = sorted({c.k for c in cells})
+    title = r"Squared norm of the first gradient, $E\,\|\partial L/\partial W\|^2$"
+    figure, panels = new_figure(title, len(ks))
+    for axes, k in zip(panels, ks, strict=True):
+        _draw_gradients(axes, [c for c in cells if c.k == k])
+    return figure
+
+
+def _draw_gradients(axes: Axes, cells: Sequence[Cell]) -> None:
+    k, q = cells[0].k, cells[0].q
+    plain, biased = ([c for c in cells if c.bias == bias] for bias in (False, True))
+    zero = vanishes(k, bias=False)
+    if not zero:
+        _draw_estimates(axes, plain, "", GREEN, BLUE)
+    _draw_estimates(axes, biased, ", with a bias", ORANGE, PURPLE)
+    n = [c.n for c in plain]
+    draw_line(axes, "bound as printed", n, [c.printed for c in plain], colour=BLACK, dashed=True)
+    draw_line(axes, "bound that its proof supports", n, [c.supported for c in plain], colour=GREY)
+    axes.set_yscale("log")
+    note = "without a bias both are exactly 0" if zero else ""
+    label_panel(axes, f"k = {k}, q = {q}", x="n", y="squared norm", note=note)
+
+
+def _draw_estimates(
+    axes: Axes, cells: Sequence[Cell], suffix: str, convolutional: str, fully_connected: str
+) -> None:
+    """Draw the means of both layers with their intervals; the last two are colours."""
+    for name, colour, estimates in (
+        ("convolutional", convolutional, [c.convolutional for c in cells]),
+        ("fully connected", fully_connected, [c.fully_connected for c in cells]),
+    ):
+        draw_line(
+            axes,
+            name + suffix,
+            [c.n for c in cells],
+            [e.mean for e in estimates],
+            band=([e.low for e in estimates], [e.high for e in estimates]),
+            colour=colour,
+            marked=True,
+        )
+
+
+def describe_gradients(cells: Sequence[Cell]) -> list[str]:
+    """How the measured gradients compare with the bounds, a line for each comparison."""
+    known = [c for c in cells if not vanishes(c.k, bias=c.bias)]
+    lines = [
+        _compare("the bound that the proof supports", cells, [c.supported for c in cells]),
+        _compare("the bound as printed", cells, [c.printed for c in cells]),
+    ]
+    inside = sum(c.fully_connected.low <= c.closed_form <= c.fully_connected.high for c in known)
+    lines.append(f"the closed form is inside {inside} of {len(known)} 95 % intervals")
+    ratio = max(
+        (c.fully_connected.mean / c.convolutional.mean for c in known if c.convolutional.mean),
+        default=inf,
+    )
+    lines.append(f"fully connected / convolutional: at most {ratio:.3g}, see the CSV")
+    if len(known) < len(cells):
+        lines.append("for odd k from 3 on, without a bias, both gradients are exactly 0")
+    return lines
+
+
+def _compare(name: str, cells: Sequence[Cell], bounds: Sequence[float]) -> str:
+    ratios = [c.fully_connected.high / bound for c, bound in zip(cells, bounds, strict=True)]
+    held = sum(ratio <= 1 for ratio in ratios)
+    return (
+        f"{name} holds in {held} of {len(cells)} cells; "
+        f"the upper end of the interval is at most {max(ratios):.3g} of it"
+    )
+
+
+def write_learning(result: Learning, folder: Path) -> list[Path]:
+    """Write learn, bound and separable, each as CSV and SVG."""
+    files = []
+    for name, curves, title in (
+        ("learn", result.curves, "Learning the product of k bits: loss by step"),
+        ("bound", result.covered_curves, "A run that Theorem 2 covers"),
+    ):
+        files += [folder / f"{name}.csv", folder / f"{name}.svg"]
+        write_csv(files[-2], (row for curve in curves for row in _curve_rows(curve)))
+        write_figure(files[-1], learning_figure(curves, title))
+    files += [folder / "separable.csv", folder / "separable.svg"]
+    write_csv(files[-2], (_separability_row(s) for s in result.separability))
+    write_figure(files[-1], separability_figure(result.separability))
+    return files
+
+
+def shown_steps(steps: int) -> list[int]:
+    """At most MAX_POINTS step numbers from 1 to the last one, evenly spaced."""
+    return sorted({round(s) for s in np.linspace(1, steps, min(steps, MAX_POINTS))})
+
+
+def _curve_rows(curve: Curve) -> Iterable[dict[str, Any]]:
+    run = curve.run
+    for step in shown_steps(run.steps):
+        yield {
+            "n": run.n,
+            "k": run.k,
+            "q": run.q,
+            "learning_rate": run.learning_rate,
+            "layer": curve.layer,
+            "seed": curve.seed,
+            "step": step,
+            "loss": curve.losses[step - 1],
+            "mean_loss_so_far": curve.means[step - 1],
+            "theorem2": _bound_at(run, step),
+        }
+
+
+def _bound_at(run: Descent, step: int) -> float:
+    return theorem2_bound(replace(run, steps=step))
+
+
+def learning_figure(curves: Sequence[Curve], title: str) -> Figure:
+    """Losses against steps, a panel for each n and k."""
+    runs = sorted({c.run for c in curves}, key=lambda run: (run.k, run.n))
+    figure, panels = new_figure(title, len(runs), columns=len({run.n for run in runs}))
+    for axes, run in zip(panels, runs, strict=True):
+        _draw_learning(axes, run, [c for c in curves if c.run == run])
+    return figure
+
+
+def _draw_learning(axes: Axes, run: Descent, curves: Sequence[Curve]) -> None:
+    steps = shown_steps(run.steps)
+    shown = np.array(steps) - 1
+    for layer, colour in zip(LAYERS, (GREEN, ORANGE, BLUE), strict=True):
+        losses = [c.losses[shown] for c in curves if c.layer == layer]
+        if losses:
+            _draw_seeds(axes, layer, steps, losses, colour)
+    bound = [_bound_at(run, step) for step in steps]
+    note = f"Theorem 2: above 1 at every step (least {min(bound):.3g})"
+    if min(bound) < 1:
+        means = [c.means[shown] for c in curves if c.layer == "convolutional"]
+        _draw_seeds(axes, "its mean over the steps so far", steps, means, PURPLE)
+        below = [b if b < 1 else nan for b in bound]
+        draw_line(axes, "Theorem 2's bound on that mean", steps, below, colour=GREY, dashed=True)
+        note = "the bound is drawn where it is below 1"
+    axes.set_ylim(-0.05, 1.15)
+    title = f"n = {run.n}, k = {run.k}, q = {run.q:,}"
+    label_panel(axes, title, x="step", y="hinge loss", note=note)
+
+
+def _draw_seeds(
+    axes: Axes, name: str, x: Sequence[float], rows: Sequence[np.ndarray], colour: str
+) -> None:
+    """Draw the mean over seeds, with a band from the lowest to the highest."""
+    values = np.stack(rows)
+    band = (values.min(axis=0).tolist(), values.max(axis=0).tolist())
+    draw_line(axes, name, x, values.mean(axis=0).tolist(), band=band, colour=colour)
+
+
+def _separability_row(s: Separability) -> dict[str, Any]:
+    return asdict(s) | {
+        "promised": s.promised,
+        "indicator_error_printed": indicator_error(s.k, bias=False),
+        "indicator_error_with_bias": indicator_error(s.k, bias=True),
+        "witness_error_printed": witness_error(s.k, bias=False),
+        "witness_error_with_bias": witness_error(s.k, bias=True),
+    }
+
+
+def separability_figure(found: Sequence[Separability]) -> Figure:
+    """How often Lemma 2's event happened against k, a panel for each delta."""
+    deltas = sorted({s.delta for s in found})
+    title = r"Lemma 2: how often every sign pattern has $q / 2^{k+1}$ neurons"
+    figure, panels = new_figure(title, len(deltas))
+    for axes, delta in zip(panels, deltas, strict=True):
+        _draw_separability(axes, [s for s in found if s.delta == delta])
+    return figure
+
+
+def _draw_separability(axes: Axes, found: Sequence[Separability]) -> None:
+    k, promised = [s.k for s in found], [s.promised for s in found]
+    band = ([s.low for s in found], [s.high for s in found])
+    frequencies = [s.frequency for s in found]
+    draw_line(axes, "measured", k, frequencies, band=band, colour=BLUE, marked=True)
+    draw_line(axes, "promised: 1 - delta", k, promised, colour=BLACK, dashed=True)
+    low = min(*promised, *band[0])
+    axes.set_ylim(low - (1 - low) * 0.2, 1 + (1 - low) * 0.1)
+    note = f"q = {found[0].q:,} to {found[-1].q:,}"
+    label_panel(axes, f"delta = {found[0].delta:g}", x="k", y="frequency", note=note)
+
+
+def describe_learning(result: Learning) -> list[str]:
+    """The last losses of every run, the run that Theorem 2 covers, and Lemma 2's event."""
+    lines = [_describe_run(run, result.curves) for run in result.runs]
+    run, covered = result.covered, result.covered_curves
+    lines.append(
+        f"Theorem 2's bound is below 1 from q = {theorem2_width(run.n, run.k):,} on for "
+        f"n = {run.n}, k = {run.k}; measured with q = {run.q:,} over {run.steps:,} steps: "
+        f"mean loss {max(c.losses.mean() for c in covered):.3f}, bound {theorem2_bound(run):.3f}"
+    )
+    least = min(result.separability, key=lambda s: s.frequency - s.promised)
+    lines.append(
+        f"Lemma 2's event is closest to its promise at k = {least.k}, delta = {least.delta:g}: "
+        f"{least.frequency:.4f} of the draws, promised {least.promised:.4f}"
+    )
+    return lines
+
+
+def _describe_run(run: Descent, curves: Sequence[Curve]) -> str:
+    parts = []
+    for layer in LAYERS:
+        last = [c.losses[-1] for c in curves if c.run == run and c.layer == layer]
+        parts.append(f"{layer} {sum(last) / len(last):.3f}")
+    return f"n = {run.n}, k = {run.k}, {run.steps} steps, last loss: {'; '.join(parts)}"
