@@ -1,6 +1,6 @@
 """The light flow network: known motion of stills, then held-out real clips as the judge."""
 
-from vsrkit.train.flow.train_flow import FlowConfig
+from vsrkit.train.config import FlowConfig
 
 
 def config() -> FlowConfig:

@@ -42,6 +42,7 @@ def taught() -> TrainConfig:
     return replace(
         config(),
         teacher="basicvsr-vimeo90k-bi",
+        teacher_mode="features",
         teacher_weight=0.3,
         distinct_clips=480,
         batch_size=4,
@@ -63,7 +64,7 @@ def polished() -> TrainConfig:
         taught(),
         run_dir="runs/vsrt-s-polished",
         warm_start=("vsrt-s",),
-        teacher_weight=0.0,
+        teacher_mode="frames",
         teacher_hr_share=0.3,
         distinct_clips=0,
         loss="psnr",

@@ -27,7 +27,7 @@ def config() -> TrainConfig:
         model="vsrt-s",
         warm_start=("vsrt-s",),
         teacher="basicvsr-vimeo90k-bi",
-        teacher_weight=0.0,
+        teacher_mode="frames",
         teacher_frames=32,
         teacher_hr_share=0.3,
         loss="psnr",

@@ -1,16 +1,17 @@
 """Recipes say everything, and a typo is an error."""
 
+import json
 import runpy
+from dataclasses import FrozenInstanceError, fields, replace
 
 import pytest
 from tests.paths import ROOT
 from typer.testing import CliRunner
 
 from vsrkit.cli import app
-from vsrkit.train.config import ConfigError, Source, TrainConfig, to_dict, with_overrides
-from vsrkit.train.flow.train_flow import FlowConfig
+from vsrkit.train.config import ConfigError, FlowConfig, Source, TrainConfig, to_dict
 from vsrkit.train.loop import train
-from vsrkit.train.recipe import load_recipe
+from vsrkit.train.recipe import from_saved, json_schema, load_recipe, with_overrides
 
 GOLDEN = ROOT / "tests" / "golden" / "tiny_cpu.txt"
 
@@ -33,8 +34,7 @@ def test_shipped_recipes_load_and_survive_json(name):
     config = load_recipe(str(ROOT / "recipes" / name))
     kind = FlowConfig if name == "flow_light.py" else TrainConfig
     assert isinstance(config, kind)
-    if isinstance(config, TrainConfig):
-        assert TrainConfig.from_dict(to_dict(config)) == config
+    assert from_saved(to_dict(config)) == config
 
 
 def test_both_readings_of_the_published_run():
@@ -63,14 +63,20 @@ def test_a_toml_recipe(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('run_dir = "r"\nlearning_rat = 1.0', "learning_rat"),
-        ('run_dir = "r"\n[[data]]\npath = "a"\nweigth = 1', "weigth"),
-        ('run_dir = "r"\nsteps = "many"', "steps must be a int"),
-        ('run_dir = "r"\noptimizer = "sgd"', "must be one of"),
-        ('run_dir = "r"\nsteps = 0', "steps must be at least 1"),
-        ("steps = 1", "run_dir"),
+        (
+            'run_dir = "r"\nlearning_rat = 1.0',
+            "unknown key 'learning_rat' of TrainConfig; did you mean 'learning_rate'",
+        ),
+        (
+            'run_dir = "r"\n[[data]]\npath = "a"\nweigth = 1',
+            "unknown key 'weigth' of Source; did you mean 'weight'",
+        ),
+        ('run_dir = "r"\nsteps = "many"', "steps must be a whole number, got 'many'"),
+        ('run_dir = "r"\noptimizer = "sgd"', "optimizer must be 'adam' or 'muon', got 'sgd'"),
+        ('run_dir = "r"\nsteps = 0', "steps must be at least 1, got 0"),
+        ("steps = 1", "run_dir of TrainConfig is missing"),
         ("steps = ", "Invalid value"),
-        ('run_dir = "r"\ndata = ["a", 3]', "must name paths or tables, got 3"),
+        ('run_dir = "r"\ndata = ["a", 3]', "data must be paths or tables with a path, got 3"),
         ('run_dir = "r"\nkind = "modle"', 'kind must be "model" or "flow"'),
         ("# Gr\u00fc\u00dfe", "can't decode"),
     ],
@@ -92,9 +98,9 @@ MAKES = "from vsrkit.train.config import TrainConfig\ndef config():\n    return 
         ("def config(:", "SyntaxError"),
         ("import nothing_of_this_name", "ModuleNotFoundError"),
         (MAKES.format("run_dir='r', stepz=1"), "stepz"),
-        (MAKES.format("run_dir='r', steps='many'"), "TypeError"),
-        (MAKES.format("run_dir='r', model=3"), "model must be a str"),
-        (MAKES.format("run_dir='r', steps=0"), "steps must be at least 1"),
+        (MAKES.format("run_dir='r', steps='many'"), "steps must be a whole number"),
+        (MAKES.format("run_dir='r', model=3"), "model must be text, got 3"),
+        (MAKES.format("run_dir='r', steps=0"), "steps must be at least 1, got 0"),
     ],
 )
 def test_mistakes_in_python_are_named_with_the_file(tmp_path, text, message):
@@ -134,15 +140,75 @@ def test_values_that_cannot_be_are_named(wrong):
 
 
 def test_a_source_cannot_have_less_than_no_weight():
-    with pytest.raises(ConfigError, match="weight must be 0 or more"):
+    with pytest.raises(ConfigError, match=r"weight must be at least 0, got -1\.0"):
         Source(path="a", weight=-1.0)
+
+
+def test_a_teacher_weight_of_zero_is_refused_instead_of_changing_the_mode():
+    with pytest.raises(ConfigError, match=r'got 0\.0; to learn .* set teacher_mode = "frames"'):
+        TrainConfig(run_dir="r", teacher="any", teacher_weight=0.0)
+    frames = TrainConfig(run_dir="r", teacher="any", teacher_mode="frames")
+    assert (frames.learns_features, frames.learns_frames) == (False, True)
+    features = TrainConfig(run_dir="r", teacher="any")
+    assert (features.learns_features, features.learns_frames) == (True, False)
+    without = TrainConfig(run_dir="r", teacher_mode="frames")
+    assert not without.learns_features | without.learns_frames
+
+
+def test_the_config_of_an_earlier_version_loads(tmp_path):
+    config = TrainConfig(run_dir="r", teacher="any", data="videos", betas=(0.8, 0.9))
+    values = to_dict(config)
+    del values["teacher_mode"]
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(values))
+    assert load_recipe(str(path)) == config
+    path.write_text(json.dumps(values | {"teacher_weight": 0.0}))
+    old = load_recipe(str(path))
+    assert (old.teacher_mode, old.teacher_weight) == ("frames", 0.3)
+    flow = FlowConfig(run_dir="r", stills="s")
+    path.write_text(json.dumps(to_dict(flow) | {"periods": [], "restart_weights": []}))
+    assert load_recipe(str(path)) == flow
+    path.write_text(json.dumps(values | {"gone": 1}))
+    with pytest.raises(ConfigError, match=r"config\.json: unknown key 'gone'") as error:
+        load_recipe(str(path))
+    assert "\n" not in str(error.value)
+
+
+def test_several_mistakes_make_one_line():
+    with pytest.raises(ConfigError) as error:
+        TrainConfig(run_dir="r", steps=0, crop="large")
+    assert str(error.value) == (
+        "steps must be at least 1, got 0; crop must be a whole number, got 'large'"
+    )
+
+
+def test_a_config_is_frozen_and_checked_when_it_is_changed():
+    config = TrainConfig(run_dir="r")
+    with pytest.raises(FrozenInstanceError):
+        config.steps = 5
+    with pytest.raises(ConfigError, match="steps must be at least 1"):
+        replace(config, steps=0)
+
+
+def test_the_schema_describes_every_key():
+    run = CliRunner().invoke(app, ["train", "--schema"])
+    assert run.exit_code == 0, run.output
+    schema = json.loads(run.output)
+    assert schema == json_schema()
+    for cls in (TrainConfig, FlowConfig, Source):
+        found = schema["$defs"][cls.__name__]
+        assert found["additionalProperties"] is False
+        assert found["properties"].keys() - {"kind"} == {field.name for field in fields(cls)}
+        assert all(value["description"] for value in found["properties"].values())
+    steps = schema["$defs"]["TrainConfig"]["properties"]["steps"]
+    assert (steps["type"], steps["minimum"], steps["default"]) == ("integer", 1, 10_000)
 
 
 def test_no_recipe(tmp_path):
     (tmp_path / "a.py").write_text("x = 1\n")
     (tmp_path / "a.txt").write_text("")
     for name, message in (("b.py", "does not exist"), ("a.py", r"needs a function config\(\)"),
-                          ("a.txt", "is no recipe")):  # fmt: skip
+                          ("a.txt", "is not a recipe")):  # fmt: skip
         with pytest.raises(ConfigError, match=message):
             load_recipe(str(tmp_path / name))
 

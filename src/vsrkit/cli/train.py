@@ -1,5 +1,6 @@
-"""`vsrkit train` and `vsrkit finetune`."""
+"""The commands `vsrkit train` and `vsrkit finetune`."""
 
+import json
 from pathlib import Path
 from typing import Annotated
 
@@ -7,35 +8,123 @@ import typer
 
 commands = typer.Typer()
 
+INPUT, RUN, MODEL = "Input and output", "Run control", "Model"
+RESOURCES = "Resources"
+
+
+def _print_schema(asked: bool) -> None:
+    if asked:
+        from vsrkit.train.recipe import json_schema
+
+        typer.echo(json.dumps(json_schema(), indent=2))
+        raise typer.Exit
+
 
 @commands.command()
 def train(
-    recipe: Annotated[str, typer.Argument(help="A .py or .toml file; FILE.py:NAME calls NAME().")],
+    recipe: Annotated[
+        str,
+        typer.Argument(
+            help="Recipe: a .toml file, or a .py file with a function config(). "
+            "FILE.py:NAME calls the function NAME instead.",
+            rich_help_panel=INPUT,
+        ),
+    ],
     overrides: Annotated[
-        list[str] | None, typer.Option("--set", help="key=value, in place of the recipe's.")
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Replace one setting of the recipe; separate the values of a list by commas. "
+            "Can be given several times.",
+            rich_help_panel=RUN,
+        ),
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on where the run stopped.")] = False,
+    resume: Annotated[
+        bool,
+        typer.Option(
+            "--resume",
+            help="Continue the run in run_dir from its last checkpoint.",
+            rich_help_panel=RUN,
+        ),
+    ] = False,
+    _schema: Annotated[
+        bool,
+        typer.Option(
+            "--schema",
+            help="Print the JSON schema of recipes, for editors that complete and check TOML "
+            "files, and exit.",
+            is_eager=True,
+            callback=_print_schema,
+            rich_help_panel=INPUT,
+        ),
+    ] = False,
 ) -> None:
-    """Train a model from a recipe."""
-    from vsrkit.cli.training_console import report_to_console
-    from vsrkit.train.recipe import run_recipe
+    """Train a model with the settings of a recipe.
 
+    The config, the log, the checkpoints and the weights are written to the folder run_dir that the
+    recipe names. Ctrl-C finishes the current step and saves a checkpoint.
+    """
+    from vsrkit.cli.training_console import report_to_console
+    from vsrkit.train.config import FlowConfig
+    from vsrkit.train.recipe import load_recipe
+
+    config = load_recipe(recipe, overrides or [])
     with report_to_console() as on_progress:
-        run_recipe(recipe, overrides or [], resume=resume, on_progress=on_progress)
+        if isinstance(config, FlowConfig):
+            from vsrkit.train.flow.train_flow import train_flow
+
+            train_flow(config, resume=resume, on_progress=on_progress)
+        else:
+            from vsrkit.train import loop
+
+            loop.train(config, resume=resume, on_progress=on_progress)
 
 
 @commands.command()
 def finetune(
-    videos: Annotated[list[Path], typer.Argument(help="Your own footage.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="The new .safetensors file.")],
-    model: Annotated[str, typer.Option("--model", "-m", help="Name or weight file.")] = "vsrt-s",
-    steps: Annotated[int, typer.Option(min=1, help="Training steps.")] = 300,
+    videos: Annotated[
+        list[Path],
+        typer.Argument(help="Video files to fit the model to.", rich_help_panel=INPUT),
+    ],
+    output: Annotated[
+        Path,
+        typer.Option(
+            "--output",
+            "-o",
+            help="Weight file to write; its name ends in .safetensors.",
+            rich_help_panel=INPUT,
+        ),
+    ],
+    model: Annotated[
+        str,
+        typer.Option(
+            "--model",
+            "-m",
+            help="Name of a model or a weight file to start from.",
+            rich_help_panel=MODEL,
+        ),
+    ] = "vsrt-s",
+    steps: Annotated[
+        int, typer.Option(min=1, help="Number of training steps.", rich_help_panel=RUN)
+    ] = 300,
     degradation: Annotated[
-        str, typer.Option(help="How LR frames are made: bi, crf15-35, realistic ...")
+        str,
+        typer.Option(
+            help="How low-resolution frames are made from the videos: bi for clean footage, "
+            "crf15-35 or realistic for compressed footage.",
+            rich_help_panel=MODEL,
+        ),
     ] = "bi",
-    device: Annotated[str, typer.Option(help="cpu, cuda or mps.")] = "cpu",
+    device: Annotated[
+        str, typer.Option(help="Device to train on: cpu, cuda or mps.", rich_help_panel=RESOURCES)
+    ] = "cpu",
 ) -> None:
-    """Fit a model to your own footage; keeps the old weights if the new are worse."""
+    """Fit a model to your own footage.
+
+    Some shots of the videos are held out and scored before and after training. If the new weights
+    score lower, the old ones are written.
+    """
     from vsrkit.cli.training_console import report_to_console
     from vsrkit.train import finetune as finetuning
 

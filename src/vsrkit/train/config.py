@@ -1,221 +1,363 @@
-"""Everything that decides a training run, in frozen dataclasses that refuse unknown keys."""
+"""The settings of a training run: frozen dataclasses that pydantic validates.
+
+A value of the wrong type or outside its range, and an unknown key, raise a `ConfigError` of one
+line. The text below each field is its description in the JSON schema (`vsrkit train --schema`).
+"""
 
 import json
-import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, is_dataclass, replace
+from dataclasses import asdict, fields
+from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Literal, Self, TypeVar, get_args, get_type_hints
+from typing import Annotated, Any, Literal, TypeAlias
+
+from pydantic import (
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    model_validator,
+)
+from pydantic.dataclasses import dataclass
+from pydantic_core import ErrorDetails
 
 from vsrkit.errors import VsrkitError
 from vsrkit.hardware.precision import PrecisionName
 
-T = TypeVar("T")
-
 
 class ConfigError(VsrkitError):
-    """A recipe names an unknown key or gives a value that cannot be."""
+    """A recipe has an unknown key or an invalid value."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+def _as_text(value: Any) -> Any:
+    return str(value) if isinstance(value, Path) else value
+
+
+def _as_tuple(value: Any) -> Any:
+    """A list as a tuple, a single text, path or source as a tuple of one; others unchanged."""
+    if isinstance(value, (str, Path, Mapping, Source)):
+        return (value,)
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _as_source(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return Source(**value)
+    if not isinstance(value, (str, Path, Source)):
+        raise ConfigError(f"data must be paths or tables with a path, got {value!r}")
+    return value if isinstance(value, Source) else Source(path=str(value))
+
+
+Text: TypeAlias = Annotated[str, BeforeValidator(_as_text)]
+Texts: TypeAlias = Annotated[
+    tuple[Text, ...], BeforeValidator(_as_tuple, json_schema_input_type=str | list[str])
+]
+Count: TypeAlias = Annotated[int, Field(ge=1)]
+Below1: TypeAlias = Annotated[float, Field(ge=0, lt=1)]
+SETTINGS = ConfigDict(
+    extra="forbid", strict=True, allow_inf_nan=False, use_attribute_docstrings=True
+)
+
+
+@dataclass(frozen=True, kw_only=True, config=SETTINGS)
+class Validated:
+    """Base class of settings: turns pydantic's errors into a `ConfigError`."""
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _in_one_line(cls, values: Any, validate: ValidatorFunctionWrapHandler) -> Any:
+        try:
+            return validate(values)
+        except ValidationError as error:
+            raise ConfigError(_one_line(cls, error)) from None
+
+
+@dataclass(frozen=True, kw_only=True, config=SETTINGS)
+class Source(Validated):
     """One data set: a video file, a folder of videos, or a folder of folders of frames."""
 
-    path: str
-    weight: float = 1.0  # how often it is drawn, relative to the other sources
-    degradation: str = ""  # how its LR frames are made; empty: as the run says
-    max_frames: int = 3000  # taken from each video: the cache holds them uncompressed
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.weight < math.inf or self.max_frames < 1:
-            raise ConfigError(
-                f"{self.path}: weight must be 0 or more and max_frames at least 1, "
-                f"got {self.weight} and {self.max_frames}"
-            )
+    path: Text
+    """Video file, folder of videos, or folder of folders of frames."""
+    weight: NonNegativeFloat = 1.0
+    """How often clips are drawn from this source, relative to the other sources."""
+    degradation: str = ""
+    """How LR frames are made from this source; empty: as `degradation` of the run."""
+    max_frames: Count = 3000
+    """Frames taken from each video; the cache stores them uncompressed."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrainConfig:
-    """Everything that decides a training run; saved next to its checkpoints.
+Sources: TypeAlias = Annotated[
+    tuple[Annotated[Source, BeforeValidator(_as_source, json_schema_input_type=str | Source)], ...],
+    BeforeValidator(_as_tuple, json_schema_input_type=str | Source | list[str | Source]),
+]
+
+
+@dataclass(frozen=True, kw_only=True, config=SETTINGS)
+class TrainConfig(Validated):
+    """All settings of a training run; saved as `config.json` beside its checkpoints.
 
     One step of one process draws `batch_size` clips, `accumulate` times.
     """
 
-    run_dir: str
-    data: tuple[Source, ...] = ()
-    degradation: str = "bi"  # bi, bd, bd-matlab12, crf25, crf15-35, realistic, bi+crf15-35
-    model: str = "vsrt-s"  # a name or a weight file
-    warm_start: tuple[str, ...] = ()  # weight files; "flow=FILE" fills only the part called flow
-    teacher: str = ""  # a trained BasicVSR
-    # Of the teacher's features, beside its frames: the model, one of our presets, is narrowed from
-    # it. 0: its frames alone; it answers the first `teacher_frames` of every clip once, clean.
-    teacher_weight: float = 0.3
-    teacher_frames: int = 20  # the others are not learnt from: a second each, or more
-    teacher_hr_share: float = 0.0  # of HR in what frames are held against, the rest is the teacher
-    distinct_clips: int = 0  # drawn again and again, so that their features are kept; 0: no end
-    # Held-out clips: patterns of their names, else about this share of the clips, whole series.
-    validation: tuple[str, ...] = ()
-    validation_share: float = 0.1
-    validation_overlaps: bool = False  # learn from the held-out clips too: to see it overfit
-    cache_dir: str = ""  # of decoded frames; empty: the system's cache directory
-    unreadable_limit: int = 20  # frames that may be skipped before the run refuses the data
+    run_dir: Text
+    """Folder for the config, the log, the checkpoints and the weights of the run."""
+    data: Sources = ()
+    """Data sources: paths, or tables with the keys path, weight, degradation and max_frames."""
+    degradation: str = "bi"
+    """How LR frames are made from HR: bi, bd, bd-matlab12, crf25, crf15-35, realistic, or several
+    joined by +, one of which is drawn for each clip."""
+    model: Text = "vsrt-s"
+    """Name of a model (new weights) or a weight file (its weights)."""
+    warm_start: Texts = ()
+    """Weight files or names of models to copy fitting tensors from; "flow=FILE" fills only the
+    part called flow."""
+    teacher: Text = ""
+    """Name or weight file of a trained BasicVSR to learn from; empty: learn from HR frames."""
+    teacher_mode: Literal["features", "frames"] = "features"
+    """What is learnt from the teacher. features: its features and frames, by a vsrt-s or vsrt-m
+    that is narrowed from it. frames: its frames of the clean clips, by any model."""
+    teacher_weight: PositiveFloat = 0.3
+    """Weight of the feature loss beside the frame loss; only with teacher_mode = "features"."""
+    teacher_frames: Count = 20
+    """First frames of each clip that the teacher upscales and training uses; only with
+    teacher_mode = "frames"."""
+    teacher_hr_share: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """Share of HR in the target frames, the rest is the teacher's output; only with
+    teacher_mode = "frames"."""
+    distinct_clips: NonNegativeInt = 0
+    """Number of different crops, drawn repeatedly so that the teacher's features are computed once
+    each; 0: no limit."""
+    validation: Texts = ()
+    """Patterns of the names of clips held out for validation; empty: `validation_share` decides."""
+    validation_share: Below1 = 0.1
+    """Share of the clips to hold out, in whole series."""
+    validation_overlaps: bool = False
+    """Train on the validation clips too, to test whether a model can overfit."""
+    cache_dir: Text = ""
+    """Folder for decoded frames; empty: below the cache folder of the system."""
+    unreadable_limit: NonNegativeInt = 20
+    """Unreadable frames that are skipped before the run refuses the data."""
 
-    steps: int = 10_000
-    batch_size: int = 4
-    accumulate: int = 1
-    frames: int = 7
-    crop: int = 64  # side of the LR crop
-    flips: bool = True  # horizontal, vertical and transposition, each with one half
-    reversal: bool = True  # in time, with one half
+    steps: Count = 10_000
+    """Number of optimizer steps."""
+    batch_size: Count = 4
+    """Clips of each forward pass of each process."""
+    accumulate: Count = 1
+    """Forward passes of each step, whose gradients are averaged."""
+    frames: Count = 7
+    """Frames of each training clip."""
+    crop: Count = 64
+    """Side of the training crop in LR pixels."""
+    flips: bool = True
+    """Flip horizontally, vertically and transpose, each with probability 1/2."""
+    reversal: bool = True
+    """Reverse clips in time with probability 1/2."""
 
-    loss: Literal["charbonnier", "psnr"] = "charbonnier"  # psnr: log of each clip's square error
-    steadiness: float = 0.0  # with "psnr": weight of change along the motion, beside error
-    loss_reduction: Literal["mean", "sum"] = "mean"  # the release adds up, over all pixels
+    loss: Literal["charbonnier", "psnr"] = "charbonnier"
+    """psnr: the mean over clips of the logarithm of the square error."""
+    steadiness: NonNegativeFloat = 0.0
+    """Weight of the change along the motion beside the square error; only with loss = "psnr"."""
+    loss_reduction: Literal["mean", "sum"] = "mean"
+    """Reduction of the Charbonnier loss over all values; the released code sums."""
     optimizer: Literal["adam", "muon"] = "adam"
-    learning_rate: float = 2e-4
-    flow_learning_rate_scale: float = 1.0
-    flow_frozen_steps: int = 0  # the flow network rests while what uses it settles
-    betas: tuple[float, float] = (0.9, 0.99)
+    """muon: Muon for weights between feature maps, Adam for the others."""
+    learning_rate: NonNegativeFloat = 2e-4
+    """Peak learning rate."""
+    flow_learning_rate_scale: NonNegativeFloat = 1.0
+    """Factor of the learning rate of the flow network."""
+    flow_frozen_steps: NonNegativeInt = 0
+    """First steps in which the flow network is not trained."""
+    betas: Annotated[tuple[Below1, Below1], BeforeValidator(_as_tuple)] = (0.9, 0.99)
+    """Decay rates of Adam's moments."""
     schedule: Literal["cosine", "linear", "restarts", "constant"] = "cosine"
-    warmup_steps: int = 0
-    minimum_learning_rate: float = 1e-7
-    periods: tuple[int, ...] = ()  # steps of each cosine with `schedule="restarts"`
-    restart_weights: tuple[float, ...] = ()  # of the learning rate in each
-    clip_gradients: float = 0.0  # largest norm; 0: no clipping
-    ema_decay: float = 0.0  # 0: no average
-    refit: str = ""  # after the last step the last convolution is fitted to HR; how LR is made then
+    """How the learning rate falls; restarts: one cosine for each of `periods`."""
+    warmup_steps: NonNegativeInt = 0
+    """Steps in which the learning rate rises linearly from 0."""
+    minimum_learning_rate: NonNegativeFloat = 1e-7
+    """Learning rate at the end of the schedule."""
+    periods: Annotated[tuple[Count, ...], BeforeValidator(_as_tuple)] = ()
+    """Steps of each cosine; only with schedule = "restarts"."""
+    restart_weights: Annotated[tuple[NonNegativeFloat, ...], BeforeValidator(_as_tuple)] = ()
+    """Factor of the learning rate in each period; only with schedule = "restarts"."""
+    clip_gradients: NonNegativeFloat = 0.0
+    """Largest norm of the gradient; 0: no clipping."""
+    ema_decay: Below1 = 0.0
+    """Decay of the running average of the weights, which is validated and saved; 0: no average."""
+    refit: str = ""
+    """Degradation for fitting the last convolution to HR by least squares after the last step
+    (vsrt-s and vsrt-m only); empty: do not refit."""
 
     precision: PrecisionName = "auto"
-    activation_checkpointing: bool = False  # a third of the memory for a third more time
+    """Number type of the forward pass; auto: the fastest one, measured on this machine."""
+    activation_checkpointing: bool = False
+    """Recompute activations in the backward pass: a third of the memory, a third more time."""
     device: str = "cpu"
-    workers: int = 1  # processes that prepare batches; 0: in the training process itself
-    seed: int = 0
+    """cpu, cuda, cuda:N or mps."""
+    workers: NonNegativeInt = 1
+    """Processes that prepare batches; 0: the training process prepares them itself."""
+    seed: NonNegativeInt = 0
+    """Seed of the initial weights and of the order of the training crops."""
 
-    log_every: int = 20
-    validate_every: int = 500
-    validation_frames: int = 9  # of each held-out clip, the two at either end not scored
-    validation_crop: int = 0  # LR pixels of its middle along each side; 0: whole frames
-    save_every: int = 500
+    log_every: Count = 20
+    """Steps between two lines of the log."""
+    validate_every: Count = 500
+    """Steps between two validations."""
+    validation_frames: Count = 9
+    """Frames of each validation clip; the two at either end are not scored."""
+    validation_crop: NonNegativeInt = 0
+    """Side in LR pixels of the centre crop that is validated; 0: whole frames."""
+    save_every: Count = 500
+    """Steps between two checkpoints."""
     tensorboard: bool = False
+    """Also log to TensorBoard."""
 
     def __post_init__(self) -> None:
-        for name in ("steps", "batch_size", "accumulate", "frames", "crop",
-                     "teacher_frames", "log_every", "validate_every", "validation_frames",
-                     "save_every"):  # fmt: skip
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} must be at least 1, got {getattr(self, name)}")
-        for name in ("unreadable_limit", "teacher_weight", "learning_rate", "warmup_steps",
-                     "steadiness", "minimum_learning_rate", "flow_learning_rate_scale",
-                     "flow_frozen_steps", "clip_gradients", "workers", "seed", "validation_crop",
-                     "distinct_clips"):  # fmt: skip
-            if not 0 <= getattr(self, name) < math.inf:
-                raise ConfigError(f"{name} must be 0 or more, got {getattr(self, name)}")
-        for name in ("ema_decay", "validation_share"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ConfigError(f"{name} must be in [0, 1), got {getattr(self, name)}")
-        if not 0 <= self.teacher_hr_share <= 1:
-            raise ConfigError(f"teacher_hr_share must be from 0 to 1, got {self.teacher_hr_share}")
         if self.steadiness and self.loss != "psnr":
-            raise ConfigError('steadiness is a part of loss = "psnr"; set that, or steadiness to 0')
-        if self.teacher_hr_share and self.teacher_weight:
             raise ConfigError(
-                "teacher_hr_share is for frames alone: set teacher_weight to 0, or the share"
+                f'steadiness needs loss = "psnr", got loss = "{self.loss}" and steadiness = '
+                f"{self.steadiness}; change one of them"
             )
-        if self.teacher and not self.teacher_weight and self.frames > self.teacher_frames:
+        if self.teacher_hr_share and self.teacher_mode != "frames":
             raise ConfigError(
-                f"clips of {self.frames} frames cannot be cut from the {self.teacher_frames} that "
-                "the teacher answers; raise teacher_frames or lower frames"
+                'teacher_hr_share needs teacher_mode = "frames", got teacher_mode = '
+                f'"{self.teacher_mode}"; change one of them'
             )
-        if not all(0 <= beta < 1 for beta in self.betas):
-            raise ConfigError(f"betas must be in [0, 1), got {list(self.betas)}")
+        if self.learns_frames and self.frames > self.teacher_frames:
+            raise ConfigError(
+                f"frames must be at most teacher_frames, got {self.frames} and "
+                f"{self.teacher_frames}; raise teacher_frames or lower frames"
+            )
         if self.schedule == "restarts" and len(self.periods) != len(self.restart_weights):
             raise ConfigError(
-                f"each of the {len(self.periods)} periods needs a restart weight, "
-                f"got {len(self.restart_weights)}"
+                f"restart_weights must have one number for each of the {len(self.periods)} "
+                f"periods, got {len(self.restart_weights)}"
             )
         if self.schedule == "restarts" and sum(self.periods) < self.steps:
             raise ConfigError(
-                f"the periods add up to {sum(self.periods)} steps, steps is {self.steps}"
+                f"periods must add up to at least steps = {self.steps}, got {sum(self.periods)}"
             )
 
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """A config from plain values, as TOML and JSON have them; unknown keys are errors."""
-        return from_dict(cls, values)
+    @property
+    def learns_features(self) -> bool:
+        """Whether the model learns the features and frames of a teacher."""
+        return bool(self.teacher) and self.teacher_mode == "features"
+
+    @property
+    def learns_frames(self) -> bool:
+        """Whether the model learns the frames of a teacher."""
+        return bool(self.teacher) and self.teacher_mode == "frames"
 
 
-def from_dict(cls: type[T], values: Mapping[str, Any]) -> T:
-    """Build a config dataclass from plain values; unknown keys and wrong types are errors."""
-    hints = get_type_hints(cls)
-    known = {f.name for f in fields(cls)}  # type: ignore[arg-type]
-    if unknown := sorted(values.keys() - known):
-        raise ConfigError(f"unknown keys {unknown}; known keys are {sorted(known)}")
-    try:
-        return cls(**{key: _convert(key, hints[key], value) for key, value in values.items()})
-    except TypeError as error:  # a key that has no default was not given
-        raise ConfigError(f"{cls.__name__}: {str(error).split('() ')[-1]}") from error
+@dataclass(frozen=True, kw_only=True, config=SETTINGS)
+class FlowConfig(Validated):
+    """All settings of a training of the light flow network."""
+
+    run_dir: Text
+    """Folder for the config, the log, the checkpoints and the weights of the run."""
+    stills: Text
+    """Folder of images, from which pairs with known motion are made."""
+    clips: Text = ""
+    """Folder of videos for training on real motion; empty: none."""
+    validation: Texts = ()
+    """Patterns of the names of clips held out for validation; empty: a tenth of them."""
+    cache_dir: Text = ""
+    """Folder for decoded frames; empty: below the cache folder of the system."""
+    warm_start: Texts = ()
+    """Weight files to copy fitting tensors from."""
+    channels: Count = 48
+    """Channels of the network."""
+    levels: Count = 4
+    """Levels of the image pyramid."""
+
+    steps: Count = 6000
+    """Number of optimizer steps."""
+    real_from: NonNegativeInt = 3000
+    """Step from which pairs of real clips are used, too."""
+    real_weight: NonNegativeFloat = 1.0
+    """Weight of the loss on real pairs."""
+    batch_size: Count = 8
+    """Pairs with known motion in each step."""
+    real_batch_size: Count = 4
+    """Real pairs in each step."""
+    size: Count = 80
+    """Side of the frames in LR pixels."""
+    reach: NonNegativeFloat = 20.0
+    """Largest known motion in LR pixels."""
+
+    schedule: Literal["cosine", "constant"] = "cosine"
+    """How the learning rate falls."""
+    learning_rate: NonNegativeFloat = 1e-3
+    """Peak learning rate."""
+    minimum_learning_rate: NonNegativeFloat = 1e-6
+    """Learning rate at the end of the schedule."""
+    warmup_steps: NonNegativeInt = 100
+    """Steps in which the learning rate rises linearly from 0."""
+    clip_gradients: PositiveFloat = 1.0
+    """Largest norm of the gradient."""
+    ema_decay: Below1 = 0.998
+    """Decay of the average of the weights that is validated and saved."""
+    workers: NonNegativeInt = 1
+    """Processes that prepare batches; 0: the training process prepares them itself."""
+    seed: NonNegativeInt = 0
+    """Seed of the initial weights and of the order of the training pairs."""
+    log_every: Count = 50
+    """Steps between two lines of the log."""
+    validate_every: Count = 500
+    """Steps between two validations."""
+    save_every: Count = 500
+    """Steps between two checkpoints."""
 
 
-def with_overrides(config: T, overrides: list[str]) -> T:
-    """The config with `key=value` strings put in; lists are separated by commas."""
-    hints = get_type_hints(type(config))
-    changes: dict[str, Any] = {}
-    for override in overrides:
-        key, equals, text = override.partition("=")
-        if not equals:
-            raise ConfigError(f"expected key=value, got {override!r}")
-        if key not in hints:
-            raise ConfigError(f"unknown keys [{key!r}]; known keys are {sorted(hints)}")
-        changes[key] = _convert(key, hints[key], _parse(key, hints[key], text))
-    return replace(config, **changes)  # type: ignore[type-var]
-
-
-def to_dict(config: Any) -> dict[str, Any]:
-    """Plain values for JSON; `from_dict` makes the same config of them."""
+def to_dict(config: TrainConfig | FlowConfig) -> dict[str, Any]:
+    """Plain values for `config.json`; `recipe.from_saved` returns the same config."""
     return json.loads(json.dumps(asdict(config)))
 
 
-def _parse(key: str, hint: Any, text: str) -> Any:
-    if getattr(hint, "__origin__", None) is tuple:
-        return [_parse(key, get_args(hint)[0], part) for part in text.split(",") if part]
-    if hint is bool:
-        if text.lower() not in ("true", "false"):
-            raise ConfigError(f"{key} must be true or false, got {text!r}")
-        return text.lower() == "true"
-    if hint in (int, float):
-        try:
-            return hint(text)
-        except ValueError as error:
-            kind = "whole number" if hint is int else "number"
-            raise ConfigError(f"{key} must be a {kind}, got {text!r}") from error
-    return text
+# What is allowed, by the type of pydantic's error; {} are the fields of its context.
+ALLOWED = {
+    "int_type": "a whole number",
+    "int_parsing": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "float_parsing": "a number",
+    "finite_number": "a finite number",
+    "bool_type": "true or false",
+    "bool_parsing": "true or false",
+    "string_type": "text",
+    "tuple_type": "a list",
+    "greater_than_equal": "at least {ge:g}",
+    "greater_than": "greater than {gt:g}",
+    "less_than_equal": "at most {le:g}",
+    "less_than": "less than {lt:g}",
+    "too_long": "a list of {max_length}",
+    "literal_error": "{expected}",
+}
 
 
-def _convert(key: str, hint: Any, value: Any) -> Any:
-    """`value` as the type that the field `key` has, or an error that says what was wanted."""
-    origin, arguments = getattr(hint, "__origin__", None), get_args(hint)
-    if origin is tuple:
-        if isinstance(value, (str, Path, Mapping)) or is_dataclass(value):
-            value = [value]
-        if not isinstance(value, (list, tuple)):
-            raise ConfigError(f"{key} must be a list, got {value!r}")
-        if Ellipsis not in arguments and len(value) != len(arguments):
-            raise ConfigError(f"{key} must be {len(arguments)} numbers, got {list(value)}")
-        return tuple(_convert(key, arguments[0], item) for item in value)
-    if is_dataclass(hint):
-        if isinstance(value, (str, Path)):
-            return hint(path=str(value))  # type: ignore[operator, call-arg]
-        if not isinstance(value, (Mapping, hint)):  # type: ignore[arg-type]
-            raise ConfigError(f"{key} must name paths or tables, got {value!r}")
-        return value if isinstance(value, hint) else from_dict(hint, value)  # type: ignore[arg-type]
-    if origin is Literal:
-        if value not in arguments:
-            raise ConfigError(f"{key} must be one of {list(arguments)}, got {value!r}")
-        return value
-    if hint is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    if hint is str and isinstance(value, Path):
-        return str(value)
-    if not isinstance(value, hint) or (hint is int and isinstance(value, bool)):
-        raise ConfigError(f"{key} must be a {hint.__name__}, got {value!r}")
-    return value
+def _one_line(cls: type, error: ValidationError) -> str:
+    """What is wrong with each key, in one line."""
+    known = [field.name for field in fields(cls)]
+    return "; ".join(_explain(cls, known, each) for each in error.errors())
+
+
+def _explain(cls: type, known: list[str], error: ErrorDetails) -> str:
+    kind, (key, *inner) = error["type"], error["loc"]
+    if kind == "unexpected_keyword_argument":
+        near = get_close_matches(str(key), known, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"known keys are {', '.join(known)}"
+        return f"unknown key {key!r} of {cls.__name__}; {hint}"
+    if kind == "missing" and not inner:
+        return f"{key} of {cls.__name__} is missing"
+    if kind == "missing":
+        return f"{key} must have more values, got {list(error['input'])}"
+    if key == "teacher_weight" and kind == "greater_than":
+        return (
+            f"teacher_weight must be greater than 0, got {error['input']!r}; to learn from the "
+            'frames of the teacher alone, set teacher_mode = "frames"'
+        )
+    allowed = ALLOWED[kind].format(**error.get("ctx", {})) if kind in ALLOWED else error["msg"]
+    return f"{key} must be {allowed}, got {error['input']!r}"

@@ -240,7 +240,7 @@ def starting_model(config: TrainConfig, shares: Sequence[Share]) -> nn.Module:
     """The model with a file's weights, a teacher's or fresh ones, then those of the warm starts."""
     if config.model not in MODELS:
         model = load_model(config.model)
-    elif config.teacher and config.teacher_weight:
+    elif config.learns_features:
         pairs = batches_of(replace(config, batch_size=NARROWED_BY, accumulate=1), shares)
         lr, _ = pairs.step(0)[0]
         model = pupil_of(teacher_named(config.teacher), build_model(config.model).config, lr)
@@ -255,7 +255,7 @@ def with_loss(
     model: nn.Module, config: TrainConfig, precision: Precision, device: str
 ) -> nn.Module:
     """The model and what it is to make less."""
-    if config.teacher and config.teacher_weight:
+    if config.learns_features:
         teacher = teacher_named(config.teacher).to(device)
         lay_out(teacher, precision)
         notes = Path(config.run_dir) / "answers" if config.distinct_clips else None

@@ -1,66 +1,61 @@
-"""Recipes: a Python file with functions that return a config, or a TOML file."""
+"""Recipes: a Python file with functions that return a config, or a TOML file with its keys."""
 
 import importlib.util
+import json
 import tomllib
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias, TypeVar
 
-from vsrkit.data.clips import OnProgress
+from pydantic import TypeAdapter
+
 from vsrkit.errors import VsrkitError
-from vsrkit.train.config import ConfigError, TrainConfig, from_dict, with_overrides
-from vsrkit.train.flow.train_flow import FlowConfig, train_flow
-from vsrkit.train.loop import train
+from vsrkit.train.config import ConfigError, FlowConfig, TrainConfig
+
+AnyConfig: TypeAlias = TrainConfig | FlowConfig
+T = TypeVar("T", bound=AnyConfig)
+WHAT = "What the recipe trains: a super-resolution model or the light flow network."
 
 
-def run_recipe(
-    recipe: str,
-    overrides: list[str],
-    *,
-    resume: bool = False,
-    on_progress: OnProgress | None = None,
-) -> None:
-    """Train what a recipe describes, with `key=value` overrides put in."""
-    config = with_overrides(load_recipe(recipe), overrides)
-    if isinstance(config, FlowConfig):
-        train_flow(config, resume=resume, on_progress=on_progress)
-    else:
-        train(config, resume=resume, on_progress=on_progress)
+def load_recipe(recipe: str, overrides: list[str] | None = None) -> AnyConfig:
+    """The config that a recipe describes.
 
-
-def load_recipe(recipe: str) -> TrainConfig | FlowConfig:
-    """The config of a recipe file; "FILE.py:paper" is what `paper()` returns, not `config()`.
-
-    A TOML file trains flow if it says `kind = "flow"`.
+    Args:
+        recipe: a .toml file; the `config.json` of a run; or a .py file, whose function `config()`
+            is called ("FILE.py:paper" calls `paper()` instead). A TOML file with `kind = "flow"`
+            trains the flow network.
+        overrides: `key=value` texts that replace values of the recipe; see `with_overrides`.
     """
     file, _, function = recipe.partition(".py:")
     path = Path(f"{file}.py" if function else recipe)
+    readers: dict[str, Callable[[], AnyConfig]] = {
+        ".py": lambda: _from_python(path, function or "config"),
+        ".toml": lambda: _from_toml(path),
+        ".json": lambda: from_saved(json.loads(path.read_text(encoding="utf-8"))),
+    }
     if not path.is_file():
         raise ConfigError(f"{path} does not exist; a recipe is a .py or a .toml file")
-    if path.suffix == ".toml":
-        return _from_toml(path)
-    if path.suffix == ".py":
-        return _from_python(path, function or "config")
-    raise ConfigError(f"{path} is no recipe: expected a .py or a .toml file")
-
-
-def _from_toml(path: Path) -> TrainConfig | FlowConfig:
+    if path.suffix not in readers:
+        raise ConfigError(f"{path} is not a recipe; expected a .py or a .toml file")
     try:
-        values: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:  # no TOML, or no text at all
+        config = readers[path.suffix]()
+    except VsrkitError as error:
         raise ConfigError(f"{path}: {error}") from error
+    except ValueError as error:  # not TOML or JSON, or not text at all
+        raise ConfigError(f"{path}: {error}") from error
+    return with_overrides(config, overrides or [])
+
+
+def _from_toml(path: Path) -> AnyConfig:
+    values: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
     kind = values.pop("kind", "model")
     if kind not in ("model", "flow"):
-        raise ConfigError(f'{path}: kind must be "model" or "flow", got {kind!r}')
-    try:
-        if kind == "flow":
-            return from_dict(FlowConfig, values)
-        return from_dict(TrainConfig, values)
-    except ConfigError as error:
-        raise ConfigError(f"{path}: {error}") from error
+        raise ConfigError(f'kind must be "model" or "flow", got {kind!r}')
+    return FlowConfig(**values) if kind == "flow" else TrainConfig(**values)
 
 
-def _from_python(path: Path, function: str) -> TrainConfig | FlowConfig:
+def _from_python(path: Path, function: str) -> AnyConfig:
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None
     assert spec.loader is not None
@@ -68,15 +63,57 @@ def _from_python(path: Path, function: str) -> TrainConfig | FlowConfig:
     try:
         spec.loader.exec_module(module)
         config = getattr(module, function)() if hasattr(module, function) else None
-    except VsrkitError as error:
-        raise ConfigError(f"{path}: {error}") from error
-    except Exception as error:  # a recipe is a program, and its mistakes are its author's
-        raise ConfigError(f"{path}: {type(error).__name__}: {error}") from error
+    except VsrkitError:
+        raise
+    except Exception as error:  # a recipe is a program that can fail in any way
+        raise ConfigError(f"{type(error).__name__}: {error}") from error
     if not isinstance(config, (TrainConfig, FlowConfig)):
-        raise ConfigError(f"{path} needs a function {function}() that returns a TrainConfig")
-    # Python does not look at types: `data="my-videos"` is to mean what it means in TOML.
+        raise ConfigError(f"the recipe needs a function {function}() that returns a TrainConfig")
+    return config
+
+
+def from_saved(values: Mapping[str, Any]) -> AnyConfig:
+    """The config of a run's `config.json`, also of one that an earlier version saved.
+
+    Earlier versions had `teacher_weight = 0` for what is now `teacher_mode = "frames"`, and two
+    unused keys of flow runs.
+    """
+    values = dict(values)
+    if "stills" in values:
+        return FlowConfig(
+            **{k: v for k, v in values.items() if k not in ("periods", "restart_weights")}
+        )
+    if "teacher_mode" not in values and values.get("teacher_weight") == 0:
+        values["teacher_mode"] = "frames"
+        del values["teacher_weight"]
+    return TrainConfig(**values)
+
+
+def with_overrides(config: T, overrides: list[str]) -> T:
+    """The config with `key=value` texts applied; the values of a list are separated by commas."""
+    lists = {f.name for f in fields(config) if isinstance(getattr(config, f.name), tuple)}
+    changes: dict[str, Any] = {}
+    for override in overrides:
+        key, equals, text = override.partition("=")
+        if not equals:
+            raise ConfigError(f"--set expects key=value, got {override!r}")
+        changes[key] = [part for part in text.split(",") if part] if key in lists else text
     values = {f.name: getattr(config, f.name) for f in fields(config)}
-    try:
-        return from_dict(type(config), values)
-    except ConfigError as error:
-        raise ConfigError(f"{path}: {error}") from error
+    # Not strict: the numbers of the command line are texts.
+    return TypeAdapter(type(config)).validate_python(values | changes, strict=False)
+
+
+def json_schema() -> dict[str, Any]:
+    """The JSON schema of TOML recipes, for editors that complete and check them."""
+    schemas, shared = TypeAdapter.json_schemas(
+        [
+            ("model", "validation", TypeAdapter(TrainConfig)),
+            ("flow", "validation", TypeAdapter(FlowConfig)),
+        ],
+        title="Training recipe of vsrkit",
+    )
+    definitions: dict[str, Any] = shared["$defs"]
+    for kind, cls in (("model", TrainConfig), ("flow", FlowConfig)):
+        definitions[cls.__name__]["properties"]["kind"] = {"const": kind, "description": WHAT}
+    definitions["FlowConfig"]["required"].append("kind")
+    return {**shared, "anyOf": list(schemas.values())}

@@ -2,29 +2,11 @@
 
 import math
 from collections.abc import Sequence
-from typing import Protocol
+
+from vsrkit.train.config import FlowConfig, TrainConfig
 
 
-class Scheduled(Protocol):
-    """The keys of a config that decide its learning rate."""
-
-    @property
-    def steps(self) -> int: ...
-    @property
-    def schedule(self) -> str: ...
-    @property
-    def learning_rate(self) -> float: ...
-    @property
-    def minimum_learning_rate(self) -> float: ...
-    @property
-    def warmup_steps(self) -> int: ...
-    @property
-    def periods(self) -> tuple[int, ...]: ...
-    @property
-    def restart_weights(self) -> tuple[float, ...]: ...
-
-
-def learning_rate(config: Scheduled, step: int) -> float:
+def learning_rate(config: TrainConfig | FlowConfig, step: int) -> float:
     """The learning rate at `step` of this run."""
     warmup = min(1.0, (step + 1) / config.warmup_steps) if config.warmup_steps else 1.0
     if config.schedule == "constant":
@@ -32,7 +14,7 @@ def learning_rate(config: Scheduled, step: int) -> float:
     if config.schedule == "linear":
         left = 1 - step / config.steps
         return max(config.learning_rate * left, config.minimum_learning_rate) * warmup
-    if config.schedule == "restarts":
+    if isinstance(config, TrainConfig) and config.schedule == "restarts":
         periods, weights = config.periods, config.restart_weights
     else:
         periods, weights = (config.steps,), (1.0,)

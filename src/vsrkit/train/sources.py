@@ -38,7 +38,7 @@ def open_data(
             rest, out = hold_out(clips, config.validation, config.validation_share)
         degradation = degrader_named(source.degradation or config.degradation)
         share = Share(clips=rest, weight=source.weight, degradation=degradation)
-        if config.teacher and not config.teacher_weight:
+        if config.learns_frames:
             share = with_answers(share, config, cache, on_progress)
         shares.append(share)
         held += held_pieces(out, degradation, config.validation_frames, config.validation_crop)

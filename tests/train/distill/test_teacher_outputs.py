@@ -80,7 +80,7 @@ def test_a_run_learns_the_teachers_frames_of_the_beginnings_of_clips(config, tea
     file = tmp_path / "teacher.safetensors"
     save_model(file, teacher)
     c = config(
-        teacher=str(file), teacher_weight=0.0, teacher_frames=4, teacher_hr_share=0.25,
+        teacher=str(file), teacher_mode="frames", teacher_frames=4, teacher_hr_share=0.25,
         loss="psnr", steadiness=1.0, steps=2,
     )  # fmt: skip
     [share], held = open_data(c, None)
@@ -93,15 +93,15 @@ def test_a_run_learns_the_teachers_frames_of_the_beginnings_of_clips(config, tea
 
 
 def test_without_a_teacher_the_goal_is_hr(config):
-    [share], _ = open_data(config(teacher_weight=0.0), None)
+    [share], _ = open_data(config(teacher_mode="frames"), None)
     assert not share.answers
     assert len(share.clips[0]) == 8
 
 
 def test_contradictions_are_told(config):
-    with pytest.raises(ConfigError, match="set teacher_weight to 0"):
+    with pytest.raises(ConfigError, match='teacher_hr_share needs teacher_mode = "frames"'):
         config(teacher_hr_share=0.5)
     with pytest.raises(ConfigError, match="raise teacher_frames or lower frames"):
-        config(teacher="any", teacher_weight=0.0, frames=9, teacher_frames=8)
-    with pytest.raises(ConfigError, match="steadiness is a part of"):
+        config(teacher="any", teacher_mode="frames", frames=9, teacher_frames=8)
+    with pytest.raises(ConfigError, match='steadiness needs loss = "psnr"'):
         config(steadiness=0.5)

@@ -5,9 +5,9 @@ import torch
 from safetensors.torch import load_file
 
 from vsrkit.models.layers.flow import LightFlow, warp
+from vsrkit.train.config import FlowConfig
 from vsrkit.train.flow.motion import invert, moving_pairs
 from vsrkit.train.flow.train_flow import (
-    FlowConfig,
     end_point_error,
     flow_loss,
     photometric,

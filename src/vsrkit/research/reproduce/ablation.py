@@ -26,7 +26,7 @@ from vsrkit.models.zoo import load_model, local_weights, save_model
 from vsrkit.research.reproduce.ablation_settings import Settings
 from vsrkit.research.reproduce.variants import OURS_FRAMES, Variant, variants_of
 from vsrkit.train.checkpoint import write_json
-from vsrkit.train.config import ConfigError, Source, TrainConfig, from_dict
+from vsrkit.train.config import ConfigError, Source, TrainConfig
 from vsrkit.train.loop import train
 
 log = logging.getLogger("vsrkit")
@@ -154,7 +154,7 @@ def _new_plan(
 def _read_plan(path: Path) -> Plan:
     content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return Plan(
-        settings=from_dict(Settings, content["settings"]),
+        settings=Settings(**content["settings"]),
         steps=content["steps"],
         validations=content["validations"],
         seconds_per_step=content["seconds_per_step"],

@@ -2,15 +2,16 @@
 
 import logging
 import re
-from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from pydantic.dataclasses import dataclass
+
 from vsrkit.errors import VsrkitError
 from vsrkit.hardware.precision import PrecisionName
 from vsrkit.research.reproduce.variants import SMALL_VSRT, Family
-from vsrkit.train.config import from_dict
+from vsrkit.train.config import SETTINGS, Texts, Validated
 
 log = logging.getLogger("vsrkit")
 
@@ -19,13 +20,13 @@ LEAST_FRAMES = 3  # the variant with the most of those that see a few frames onl
 SECONDS = {"s": 1, "m": 60, "h": 3600}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+@dataclass(frozen=True, kw_only=True, config=SETTINGS)
+class Settings(Validated):
     """What decides an ablation; a folder holds one."""
 
     data: str
     model: Family = "vsrt"
-    variants: tuple[str, ...] = ()  # names; empty: all
+    variants: Texts = ()  # names; empty: all
     seeds: int = 1
     budget_seconds: float = 1800.0  # for everything: all variants, all seeds, their validation
     steps: int = 0  # of each run; 0: as many as the budget holds
@@ -35,8 +36,8 @@ class Settings:
     learning_rate: float = 1e-3
     degradation: str = "bi"
     held_out: float = 0.2  # share of the clips, whole series, or of the end of a single clip
-    validation: tuple[str, ...] = ()  # names of clips, instead of a share of them
-    warm_start: tuple[str, ...] = ()  # weight files, as in a recipe
+    validation: Texts = ()  # names of clips, instead of a share of them
+    warm_start: Texts = ()  # weight files, as in a recipe
     precision: PrecisionName = "float32"  # `auto` could choose differently for each variant
     device: str = "cpu"
     workers: int = 1
@@ -64,7 +65,7 @@ def settings_from(*, data: Path | None, budget: str, **values: Any) -> Settings:
             "its numbers say nothing about the variants"
         )
     content = {"data": str(data), "budget_seconds": seconds_of(budget), **values}
-    return from_dict(Settings, content)
+    return Settings(**content)
 
 
 def seconds_of(text: str) -> float:

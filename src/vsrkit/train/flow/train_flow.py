@@ -1,10 +1,8 @@
 """Training the light flow network: known motion of stills first, then real clips as well."""
 
 import logging
-from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import torch
@@ -25,7 +23,7 @@ from vsrkit.models.layers.resample import imresize
 from vsrkit.models.weights import write_checkpoint
 from vsrkit.train.batches import Batches, Share, prefetched
 from vsrkit.train.checkpoint import Progress, load_state, save_state, write_json
-from vsrkit.train.config import to_dict
+from vsrkit.train.config import FlowConfig, to_dict
 from vsrkit.train.ema import Ema
 from vsrkit.train.flow.motion import Moving, moving_pairs
 from vsrkit.train.optimizers import Muon, inner_matrices, set_learning_rate
@@ -36,42 +34,6 @@ from vsrkit.train.warm_start import warm_start
 from vsrkit.video.images import is_image
 
 log = logging.getLogger("vsrkit")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FlowConfig:
-    """Everything that decides a training of the flow network."""
-
-    run_dir: str
-    stills: str  # a folder of pictures
-    clips: str = ""  # a folder of videos, for the part on real motion; empty: none
-    validation: tuple[str, ...] = ()
-    cache_dir: str = ""
-    warm_start: tuple[str, ...] = ()
-    channels: int = 48
-    levels: int = 4
-
-    steps: int = 6000
-    real_from: int = 3000  # the step from which real clips take part
-    real_weight: float = 1.0
-    batch_size: int = 8
-    real_batch_size: int = 4
-    size: int = 80  # side of the LR frames
-    reach: float = 20.0  # largest motion, LR pixels
-
-    schedule: Literal["cosine", "constant"] = "cosine"
-    learning_rate: float = 1e-3
-    minimum_learning_rate: float = 1e-6
-    warmup_steps: int = 100
-    periods: tuple[int, ...] = ()
-    restart_weights: tuple[float, ...] = ()
-    clip_gradients: float = 1.0
-    ema_decay: float = 0.998
-    workers: int = 1
-    seed: int = 0
-    log_every: int = 50
-    validate_every: int = 500
-    save_every: int = 500
 
 
 def train_flow(
