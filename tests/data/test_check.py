@@ -8,7 +8,7 @@ from vsrkit.data.degrade import BI, degrade
 from vsrkit.video.images import write_image
 
 
-def test_a_sound_folder(tmp_path: Path) -> None:
+def test_a_folder_without_problems(tmp_path: Path) -> None:
     write_clip(tmp_path / "GT" / "a", random_clip(3))
     write_clip(tmp_path / "LR" / "a", degrade(random_clip(3), BI()))
     check = check_set(tmp_path)
@@ -17,7 +17,7 @@ def test_a_sound_folder(tmp_path: Path) -> None:
     assert (check.clips[0].size, check.clips[0].lr_size) == ((48, 64), (12, 16))
 
 
-def test_every_problem_is_found_in_one_go(tmp_path: Path) -> None:
+def test_every_problem_is_found_in_one_run(tmp_path: Path) -> None:
     for name in ("a", "b", "c"):
         write_clip(tmp_path / name, random_clip(5))
     damaged = tmp_path / "a" / "00000002.png"
@@ -30,7 +30,7 @@ def test_every_problem_is_found_in_one_go(tmp_path: Path) -> None:
     assert "is 20x20, others are 64x48" in b.problems[0]
     assert c.problems == ("partial: frames missing between the first and the last: 1",)
     assert c.notes == ("ignored c/readme.md: not an image",)
-    assert not check_set(tmp_path, quick=True).clips[0].problems  # the price of being quick
+    assert not check_set(tmp_path, quick=True).clips[0].problems  # quick does not read the files
 
 
 def test_partial_sets_and_wrong_ratios(tmp_path: Path) -> None:
@@ -41,14 +41,14 @@ def test_partial_sets_and_wrong_ratios(tmp_path: Path) -> None:
     check = check_set(tmp_path)
     assert check.set == "vid4"
     assert check.clips[0].problems == ("partial: 3 of 41 frames",)
-    assert check.clips[1].problems[-1] == "HR is 64x48, LR is 16x13: no whole factor"
+    assert check.clips[1].problems[-1] == "HR is 64x48, LR is 16x13: not an integer factor"
 
 
 def test_a_set_that_cannot_be_opened_is_described(tmp_path: Path) -> None:
     write_vid4(tmp_path, lr=True)
     (tmp_path / "BIx4" / "walk" / "00000000.png").unlink()
     check = check_set(tmp_path)
-    assert len(check.clips) == 4  # the ground truth was still looked at
-    assert "has not" in check.problems[0]
+    assert len(check.clips) == 4  # the ground truth is checked all the same
+    assert "but not in" in check.problems[0]
     (tmp_path / "empty").mkdir()
     assert "holds no clips" in check_set(tmp_path / "empty").problems[0]

@@ -1,4 +1,4 @@
-"""Videos become clips: once, shot by shot, with whatever cannot be read named."""
+"""Training clips: decoding into the cache, shots, unreadable frames, held-out clips."""
 
 import logging
 
@@ -34,7 +34,7 @@ def test_a_video_is_decoded_exactly_and_only_once(tmp_path, monkeypatch):
     [clip] = open_clips(tmp_path / "in", tmp_path / "cache")
     assert np.array_equal(clip.frames, frames)
     assert (clip.name, len(clip)) == ("a", 6)
-    monkeypatch.setattr(clips_module, "read_pictures", None)  # must not be needed again
+    monkeypatch.setattr(clips_module, "read_pictures", None)  # the second run must not decode
     [again] = open_clips(tmp_path / "in", tmp_path / "cache")
     assert np.array_equal(again.frames, frames)
 
@@ -84,7 +84,7 @@ def test_folders_of_frames_are_clips(tmp_path):
     assert np.array_equal(found[1].frames, picture(1))
 
 
-def test_names_say_where_a_clip_lies_and_covers_are_no_frames(tmp_path):
+def test_clips_are_named_by_path_and_cover_images_are_ignored(tmp_path):
     write_frames(tmp_path / "set" / "00001" / "0266", picture())
     write_video(tmp_path / "set" / "00002" / "b.mkv", picture())
     write_image(tmp_path / "set" / "00002" / "cover.png", torch.rand(3, 8, 8))
@@ -130,7 +130,7 @@ def test_unreadable_frames_count_in_later_runs_too(tmp_path, caplog):
     for name in ("a", "b"):
         write_frames(tmp_path / "set" / name, picture())
         (tmp_path / "set" / name / "002.png").write_bytes(b"no picture")
-    for _ in range(2):  # the first source is in the cache by the second time
+    for _ in range(2):  # the second time, the first source is in the cache
         with pytest.raises(DataError, match="more than 1 frames cannot be read"):
             open_clips(tmp_path / "set", tmp_path / "cache", unreadable=Unreadable(1))
     assert not list((tmp_path / "cache").glob("*.part"))
@@ -142,7 +142,7 @@ def test_a_video_without_frames_is_named(tmp_path, caplog, monkeypatch):
     monkeypatch.setattr(clips_module, "read_pictures", lambda source, unreadable: iter(()))
     with pytest.raises(DataError, match="nothing in"):
         open_clips(tmp_path, tmp_path / "cache", unreadable=Unreadable(1))
-    assert "a.mkv: there is no frame in it" in caplog.text
+    assert "a.mkv: it has no frames" in caplog.text
 
 
 @pytest.mark.parametrize("suffix", [".wmv", ".mts", ".3gp", ".MOV"])
@@ -163,7 +163,7 @@ def test_a_file_that_is_no_video_is_named(tmp_path):
         open_clips(tmp_path, tmp_path / "cache")
 
 
-def test_a_damaged_cache_is_noticed_and_mended_by_running_again(tmp_path):
+def test_a_damaged_cache_is_rebuilt_by_the_next_run(tmp_path):
     write_video(tmp_path / "a.mkv", picture())
     [clip] = open_clips(tmp_path / "a.mkv", tmp_path / "cache")
     clip.path.write_bytes(b"")
@@ -186,7 +186,7 @@ def test_a_full_disk_leaves_nothing_behind(tmp_path, monkeypatch):
     assert not list((tmp_path / "cache").iterdir())
 
 
-def test_wrong_places_are_named(tmp_path):
+def test_errors_name_the_missing_path(tmp_path):
     with pytest.raises(DataError, match="nowhere does not exist"):
         find_clips(tmp_path / "nowhere")
     with pytest.raises(DataError, match="holds no videos and no pictures"):

@@ -7,9 +7,8 @@ import pytest
 import torch
 from tests.data.trees import random_clip, write_clip, write_reds, write_vid4, write_vimeo
 
-from vsrkit.data.frames import VideoFrames, list_frames, missing_numbers
 from vsrkit.data.layouts import REDS4, REDS_TRAINING
-from vsrkit.data.sets import detect_set, open_set
+from vsrkit.data.sets import VideoFrames, detect_set, list_frames, open_set
 from vsrkit.errors import DataError
 from vsrkit.video.images import write_image
 
@@ -28,7 +27,7 @@ def test_vid4_with_and_without_lr_frames(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("names", [["city"], ["000"], ["001", "002", "003"]])
-def test_clips_that_happen_to_be_called_like_a_sets_are_ones_own(
+def test_a_few_clips_with_names_of_a_known_set_are_a_plain_folder(
     tmp_path: Path, names: list[str]
 ) -> None:
     for name in names:
@@ -37,7 +36,7 @@ def test_clips_that_happen_to_be_called_like_a_sets_are_ones_own(
     assert [clip.name for clip in open_set("folder", tmp_path).clips] == names
 
 
-def test_the_folder_of_the_ground_truth_may_be_named_itself(tmp_path: Path) -> None:
+def test_the_ground_truth_folder_itself_may_be_given(tmp_path: Path) -> None:
     write_vid4(tmp_path, lr=True)
     assert detect_set(tmp_path / "GT") == "vid4"
     assert open_set("vid4", tmp_path / "GT").lr_place == tmp_path / "BIx4"
@@ -62,7 +61,7 @@ def test_a_missing_clip_is_named_with_the_tree(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "GT" / "foliage")
     with pytest.raises(DataError, match=r"without 1 of its 4 clips: foliage\. Expected: DIR/GT"):
         open_set("vid4", tmp_path)
-    (tmp_path / "GT" / "foliage").mkdir()  # an empty folder is no clip either
+    (tmp_path / "GT" / "foliage").mkdir()  # an empty folder is not a clip
     with pytest.raises(DataError, match="foliage"):
         open_set("vid4", tmp_path)
     with pytest.raises(DataError, match=r"holds no reds4\. Expected: DIR/train_sharp"):
@@ -71,7 +70,7 @@ def test_a_missing_clip_is_named_with_the_tree(tmp_path: Path) -> None:
         open_set("vid4", tmp_path / "nowhere")
 
 
-def test_chosen_clips_need_no_others(tmp_path: Path) -> None:
+def test_selected_clips_do_not_need_the_others(tmp_path: Path) -> None:
     write_reds(tmp_path, ("011",))
     found = open_set("reds4", tmp_path, only=["011"])
     assert [clip.name for clip in found.clips] == ["011"]
@@ -159,7 +158,7 @@ def test_a_folder_of_frames_is_one_clip(tmp_path: Path) -> None:
 
 
 def write_grey_video(path: Path, levels: tuple[int, ...], pix_fmt: str, middle: int) -> None:
-    """Flat frames of these luma levels, without loss."""
+    """Write constant frames of these luma levels, losslessly."""
     with av.open(path, "w") as container:
         stream = container.add_stream("ffv1", rate=25)
         stream.width, stream.height, stream.pix_fmt = 32, 24, pix_fmt
@@ -180,7 +179,7 @@ def test_a_folder_of_videos(tmp_path: Path) -> None:
         assert isinstance(clip.hr, VideoFrames)
         assert (len(clip.hr), clip.hr.size) == (3, (24, 32))
         levels = [float(frame.mean()) for frame in clip.hr.read()]
-        # The depth of 8 bits, and a hundredth of it for 10 bits, whose white is easily mistaken.
+        # Half a step of 8 bits; much less for 10 bits, where a wrong white level would show.
         tolerance = 0.002 if clip.name == "a.mkv" else 5e-5
         assert levels == pytest.approx([0, (128 - 16) / 219, 1], abs=tolerance)
     (tmp_path / "a.mkv").write_bytes(b"not a video")
@@ -188,7 +187,7 @@ def test_a_folder_of_videos(tmp_path: Path) -> None:
         open_set("folder", tmp_path)
 
 
-def test_an_empty_folder_says_what_was_expected(tmp_path: Path) -> None:
+def test_an_empty_folder_is_an_error_with_the_expected_layout(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="holds no clips; expected folders of frames"):
         open_set("folder", tmp_path)
 
@@ -196,7 +195,7 @@ def test_an_empty_folder_says_what_was_expected(tmp_path: Path) -> None:
 def test_lr_and_hr_must_have_the_same_frames(tmp_path: Path) -> None:
     write_vid4(tmp_path, lr=True)
     (tmp_path / "BIx4" / "walk" / "00000002.png").unlink()
-    with pytest.raises(DataError, match=r"frame 00000002 that .*BIx4/walk has not"):
+    with pytest.raises(DataError, match=r"frame 00000002 is in .*, but not in .*BIx4/walk"):
         open_set("vid4", tmp_path)
     shutil.rmtree(tmp_path / "BIx4" / "walk")
     with pytest.raises(DataError, match="walk has no LR frames"):
@@ -207,11 +206,11 @@ def test_gaps_and_twins_in_numbering(tmp_path: Path) -> None:
     write_clip(tmp_path, random_clip(9, 8, 8))
     frames, _ = list_frames(tmp_path)
     assert frames is not None
-    assert missing_numbers(frames) == []
+    assert frames.missing_numbers() == []
     (tmp_path / "00000004.png").unlink()
     frames, _ = list_frames(tmp_path)
     assert frames is not None
-    assert missing_numbers(frames) == [4]
+    assert frames.missing_numbers() == [4]
     assert open_set("folder", tmp_path).clips[0].partial
     shutil.copy(tmp_path / "00000003.png", tmp_path / "00000003.bmp")
     with pytest.raises(DataError, match="the same frame twice"):

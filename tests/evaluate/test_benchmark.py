@@ -7,8 +7,7 @@ from tests.data.trees import random_clip, write_clip, write_vid4, write_vimeo
 from torch import Tensor, nn
 
 from vsrkit.data.degrade import BD, BI, CRF, degrade, mod_crop
-from vsrkit.data.frames import FrameFiles
-from vsrkit.data.sets import FrameSet, PairedClip, open_set
+from vsrkit.data.sets import FrameFiles, FrameSet, PairedClip, open_set
 from vsrkit.errors import DataError, VsrkitError
 from vsrkit.evaluate.benchmark import Stopwatch, evaluate
 from vsrkit.evaluate.metrics import measured, psnr, ssim

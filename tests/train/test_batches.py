@@ -10,7 +10,7 @@ from tests.train.conftest import moving_picture
 from vsrkit.data.augment import to_clip
 from vsrkit.data.clips import Clip
 from vsrkit.data.degrade import BD, CRF
-from vsrkit.data.realistic import Fixed
+from vsrkit.data.random_degradation import Fixed
 from vsrkit.errors import DataError
 from vsrkit.train.batches import Batches, Share, prefetched
 

@@ -12,7 +12,7 @@ from torch import nn
 from vsrkit.data.augment import to_clip
 from vsrkit.data.clips import Clip
 from vsrkit.data.degrade import CRF
-from vsrkit.data.realistic import Fixed
+from vsrkit.data.random_degradation import Fixed
 from vsrkit.errors import VsrkitError, WeightsError
 from vsrkit.hardware.precision import Precision
 from vsrkit.models.bicubic import Bicubic, BicubicConfig

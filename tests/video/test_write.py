@@ -6,8 +6,8 @@ import av
 import pytest
 import torch
 
-from vsrkit.data.frames import read_video
 from vsrkit.errors import VideoError
+from vsrkit.video.read import read_video
 from vsrkit.video.write import write_video
 
 

@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vsrkit.data.realistic import Degrader
+from vsrkit.data.random_degradation import Degrader
 from vsrkit.errors import DataError
 
 Size: TypeAlias = tuple[int, int, int]  # frames, rows and columns (LR pixels)

@@ -1,33 +1,30 @@
-"""What lies in a folder of data: which set, which clips and frames, and what is wrong with it."""
+"""Check of a data folder: which set it holds, its clips and frames, and every problem in it."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from vsrkit.data.frames import FrameFiles, Frames, missing_numbers
+from vsrkit.data.clips import OnProgress
 from vsrkit.data.layouts import SetName
-from vsrkit.data.sets import FrameSet, PairedClip, detect_set, open_set
+from vsrkit.data.sets import FrameFiles, Frames, FrameSet, PairedClip, detect_set, open_set
 from vsrkit.errors import DataError
 from vsrkit.video.images import check_image, read_image_size
-
-OnProgress = Callable[[str, int, int], None]  # clip, frames done, frames in all
 
 
 @dataclass(frozen=True, slots=True)
 class ClipCheck:
-    """What was found of one clip."""
+    """Result of checking one clip."""
 
     name: str
     frames: int
     size: tuple[int, int]  # (height, width)
     lr_size: tuple[int, int] | None
     problems: tuple[str, ...]
-    notes: tuple[str, ...]  # things that are there and are not used
+    notes: tuple[str, ...]  # files that are ignored, one line each
 
 
 @dataclass(frozen=True, slots=True)
 class SetCheck:
-    """What was found in a folder."""
+    """Result of checking a folder."""
 
     set: SetName
     root: Path
@@ -38,22 +35,26 @@ class SetCheck:
 
     @property
     def sound(self) -> bool:
-        """Whether nothing is wrong."""
+        """Whether no problem was found."""
         return not self.problems and not any(clip.problems for clip in self.clips)
 
 
 def check_set(
     root: Path, *, quick: bool = False, on_progress: OnProgress | None = None
 ) -> SetCheck:
-    """Look at everything in a folder without stopping at the first problem.
+    """Check every clip in a folder without stopping at the first problem.
 
-    quick: only names, numbers and sizes; otherwise every file is read and its checksums compared.
+    Args:
+        root: folder of the set.
+        quick: check only names, numbers and sizes; by default every file is read and its checksums
+            are compared.
+        on_progress: called with a clip's name, its frames done and their total number.
     """
     name = detect_set(root)
     try:
         frame_set = open_set(name, root)
     except DataError as error:
-        try:  # without LR frames there may still be a set to look at
+        try:  # the HR frames can be checked even if the LR frames are wrong
             frame_set = open_set(name, root, lr=None)
         except DataError:
             return SetCheck(name, root, (), None, (str(error),), ())
@@ -72,7 +73,7 @@ def _check_clip(clip: PairedClip, quick: bool, on_progress: OnProgress | None) -
     problems = []
     if clip.full is not None and len(clip.hr) < clip.full:
         problems.append(f"partial: {len(clip.hr)} of {clip.full} frames")
-    if isinstance(clip.hr, FrameFiles) and (gaps := missing_numbers(clip.hr)):
+    if isinstance(clip.hr, FrameFiles) and (gaps := clip.hr.missing_numbers()):
         shown = ", ".join(str(n) for n in gaps[:5]) + (", ..." if len(gaps) > 5 else "")
         problems.append(f"partial: frames missing between the first and the last: {shown}")
     size, wrong = _check_frames(clip.name, clip.hr, quick, on_progress)
@@ -89,9 +90,9 @@ def _check_clip(clip: PairedClip, quick: bool, on_progress: OnProgress | None) -
 def _check_frames(
     name: str, frames: Frames, quick: bool, on_progress: OnProgress | None
 ) -> tuple[tuple[int, int], list[str]]:
-    """Size of the first sound frame, and a line for each frame that is damaged or of another."""
+    """Find the size of the first intact frame, and damaged frames or frames of another size."""
     if not isinstance(frames, FrameFiles):
-        return frames.size, []  # it was decoded whole when it was opened
+        return frames.size, []  # opening a video decodes all of it
     size, problems = (0, 0), []
     for number, path in enumerate(frames.paths):
         if on_progress:
@@ -112,8 +113,8 @@ def _check_frames(
 
 
 def _check_ratio(size: tuple[int, int], lr_size: tuple[int, int]) -> list[str]:
-    """LR frames must be smaller by one whole factor, up to a remainder that was cut off."""
+    """Check that LR frames are smaller by an integer factor, up to a cropped remainder."""
     scale = round(size[0] / lr_size[0])
     if scale >= 1 and lr_size == (size[0] // scale, size[1] // scale):
         return []
-    return [f"HR is {size[1]}x{size[0]}, LR is {lr_size[1]}x{lr_size[0]}: no whole factor"]
+    return [f"HR is {size[1]}x{size[0]}, LR is {lr_size[1]}x{lr_size[0]}: not an integer factor"]

@@ -1,6 +1,6 @@
-"""Videos and folders of frames, decoded once into a cache that is mapped into memory.
+"""Training clips: videos and folders of frames, decoded once into a memory-mapped cache.
 
-The cache holds uint8 RGB, uncompressed, so that a crop costs no more than reading its bytes.
+The cache holds uncompressed uint8 RGB, so reading a crop costs no more than reading its bytes.
 """
 
 import hashlib
@@ -20,76 +20,76 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vsrkit.data.frames import VIDEO_SUFFIXES
 from vsrkit.errors import DataError, VideoError
 from vsrkit.hardware.files import temporary_path, write_atomically
 from vsrkit.inference.shots import mark_cuts
 from vsrkit.video.images import is_image, natural_order, read_image
+from vsrkit.video.probe import is_video
 from vsrkit.video.read import open_source
 
 log = logging.getLogger("vsrkit")
 
-FORMAT = 3  # of the cache: 8-bit RGB frames as video.read decodes them, cuts by `shots`
+FORMAT = 3  # version of the cache; a change of decoder or cut detection needs a new one
 
 OnProgress: TypeAlias = Callable[[str, int, int], None]  # name, done, total
 
 
 @dataclass(frozen=True, slots=True)
 class Clip:
-    """Decoded frames of one shot. Other processes get the place, not the pixels."""
+    """Decoded frames of one shot; pickles as a path and a shape, without the pixels."""
 
     name: str
     path: Path  # of the cache file
     shape: tuple[int, int, int, int]  # T, H, W, 3
-    first: int = 0  # number of its first frame in the file
+    first: int = 0  # index of its first frame in the cache file
 
     def __len__(self) -> int:
         return self.shape[0]
 
     @property
     def frames(self) -> NDArray[np.uint8]:
-        """(T, H, W, 3) RGB, mapped into memory."""
+        """(T, H, W, 3) RGB, memory-mapped."""
         start = self.first * math.prod(self.shape[1:])
         return np.memmap(self.path, np.uint8, "r", offset=start, shape=self.shape)
 
 
 @dataclass(slots=True)
 class Unreadable:
-    """Frames that could not be read: named and skipped, until there are too many of them."""
+    """Count of frames that could not be read; raises DataError above the limit."""
 
     limit: int
     count: int = 0
 
     def skip(self, what: str, reason: object) -> None:
-        """Note one unreadable frame."""
+        """Log and count one unreadable frame."""
         log.warning("skipped %s: %s", what, str(reason).splitlines()[0] if str(reason) else reason)
         self.add(1, what)
 
     def recall(self, source: Path, count: int) -> None:
-        """Note those of a source that was decoded in an earlier run."""
+        """Log and count the unreadable frames of a source that an earlier run decoded."""
         if count:
             log.warning("%d frames of %s could not be read", count, source)
             self.add(count, str(source))
 
     def add(self, count: int, what: str) -> None:
-        """Count them, and refuse the data if they are too many."""
+        """Add to the count and raise DataError if it exceeds the limit."""
         self.count += count
         if self.count > self.limit:
             raise DataError(
                 f"more than {self.limit} frames cannot be read, the last is {what}; "
-                "mend the data or raise unreadable_limit"
+                "repair the data or raise unreadable_limit"
             )
 
 
 def find_clips(path: Path) -> list[Path]:
-    """The video files and frame folders at `path`: itself, or what lies below it, by name."""
+    """List the video files and folders of frames at `path`: itself, or all below it, sorted."""
     if path.is_file():
         return [path]
     if not path.is_dir():
         raise DataError(f"{path} does not exist; give a video, or a folder of videos or of frames")
     files = [p for p in path.rglob("*") if p.is_file()]
-    found = [p for p in files if p.suffix.lower() in VIDEO_SUFFIXES]
-    # Pictures beside videos are covers and the like, not frames.
+    found = [p for p in files if is_video(p)]
+    # Images in the same folder as videos are cover art and the like, not frames.
     found += {p.parent for p in files if is_image(p)} - {p.parent for p in found}
     if not found:
         raise DataError(f"{path} holds no videos and no pictures")
@@ -104,7 +104,15 @@ def open_clips(
     max_frames: int = 3000,
     on_progress: OnProgress | None = None,
 ) -> list[Clip]:
-    """Every clip at `path`, decoded into `cache` where that has not been done before."""
+    """Open every clip at `path`, decoding those that are not in the cache yet.
+
+    Args:
+        path: a video file, a folder of frames, or a folder of either.
+        cache: folder for decoded frames.
+        unreadable: counts frames that cannot be read; by default the first one is an error.
+        max_frames: read at most this many frames of each video or folder.
+        on_progress: called with a file name, the number of files done and their total number.
+    """
     sources = find_clips(path)
     clips = []
     for done, source in enumerate(sources):
@@ -120,7 +128,7 @@ def open_clips(
 
 
 def _name(source: Path, root: Path) -> str:
-    """Where it lies below `root`, without the suffix; its own name if it is all there is."""
+    """Name a clip by its path below `root` without suffix, or by its own name if it is `root`."""
     if source == root:
         return source.stem
     inner = source.relative_to(root)
@@ -130,7 +138,7 @@ def _name(source: Path, root: Path) -> str:
 def open_clip(
     source: Path, cache: Path, unreadable: Unreadable, max_frames: int, *, name: str
 ) -> list[Clip]:
-    """The shots of one video or frame folder; none if nothing in it can be read."""
+    """Open the shots of one video or folder of frames; none if no frame can be read."""
     pixels = cache / f"{_fingerprint(source, max_frames)}.rgb"
     about = pixels.with_suffix(".json")
     decoded = about.exists()
@@ -156,7 +164,7 @@ def open_clip(
 def _decode(
     source: Path, pixels: Path, about: Path, unreadable: Unreadable, max_frames: int
 ) -> None:
-    """Write the frames one after the other, and last of all their shape: without it, no clip."""
+    """Write the frames to `pixels`, and last of all their shape and cuts to `about`."""
     shape = (0, 0, 0, 3)
     skipped_before = unreadable.count
     try:
@@ -172,19 +180,19 @@ def _decode(
                         break
             cuts = find_cuts(np.memmap(temporary, np.uint8, "r", shape=shape)) if shape[0] else []
         if shape[0] == 0 and unreadable.count == skipped_before:
-            unreadable.skip(str(source), "there is no frame in it")
+            unreadable.skip(str(source), "it has no frames")
         skipped = unreadable.count - skipped_before
         content = {"source": str(source), "shape": shape, "cuts": cuts, "skipped": skipped}
         write_atomically(about, json.dumps(content), shared=True)
     except OSError as error:
         raise DataError(
-            f"cannot keep the frames of {source} in {pixels.parent} ({error}); "
-            "free some space or name another cache_dir"
+            f"cannot write the frames of {source} to {pixels.parent} ({error}); "
+            "free some space or set another cache_dir"
         ) from error
 
 
 def find_cuts(clip: NDArray[np.uint8]) -> list[int]:
-    """Numbers of the frames of (T, H, W, 3) that begin a shot."""
+    """Find the indices of the frames of (T, H, W, 3) that begin a new shot."""
     frames = (torch.from_numpy(frame.copy()).movedim(-1, 0) / 255 for frame in clip)
     return [number for number, (_, is_cut) in enumerate(mark_cuts(frames)) if is_cut]
 
@@ -226,17 +234,22 @@ def to_8_bit(frame: Tensor) -> NDArray[np.uint8]:
 def hold_out(
     clips: Sequence[Clip], patterns: Sequence[str], share: float
 ) -> tuple[list[Clip], list[Clip]]:
-    """(training clips, held-out clips), by patterns of their names or else by a share of them.
+    """Split clips into training clips and held-out clips.
 
-    By share, whole series are held out (videos of one folder, or whose names agree up to the first
-    digit), so that no shot is scored that has a sister among those learnt from. Is there one
-    series only, shots are held out; is there one shot only, its end.
+    Without patterns, whole series are held out (videos of one folder, or whose names are equal up
+    to the first digit), so that held-out shots are not from a video that is trained on. With a
+    single series, shots are held out; with a single shot, its end.
+
+    Args:
+        clips: all clips.
+        patterns: glob patterns of the names to hold out; an error if one matches no clip.
+        share: fraction of the clips to hold out if there are no patterns.
     """
     if patterns:
         held = [c for c in clips if any(_matches(c, p) for p in patterns)]
         for pattern in patterns:
             if not any(_matches(c, pattern) for c in clips):
-                raise DataError(f"no clip matches {pattern!r}; there are {_some_names(clips)}")
+                raise DataError(f"no clip matches {pattern!r}; the clips are {_some_names(clips)}")
     elif share == 0:
         return list(clips), []
     elif len(clips) == 1:
@@ -251,12 +264,12 @@ def hold_out(
     names = {c.name for c in held}
     rest = [c for c in clips if c.name not in names]
     if not rest:
-        raise DataError("every clip is held out for validation; none is left to learn from")
+        raise DataError("every clip is held out for validation; none is left to train on")
     return rest, held
 
 
 def _split(clip: Clip, share: float) -> tuple[list[Clip], list[Clip]]:
-    """The beginning of a clip, and its end."""
+    """Split one clip into its beginning, for training, and its end."""
     first = len(clip) - max(1, round(len(clip) * share))
     if first < 1:
         raise DataError(f"{clip.name} is a single frame: nothing can be held out for validation")
@@ -266,12 +279,12 @@ def _split(clip: Clip, share: float) -> tuple[list[Clip], list[Clip]]:
 
 
 def _matches(clip: Clip, pattern: str) -> bool:
-    """By the shot's name, or by that of its video."""
+    """Whether the name of the shot or of its video matches."""
     return fnmatch(clip.name, pattern) or fnmatch(clip.name.split("#")[0], pattern)
 
 
 def series_of(name: str) -> str:
-    """The folder it lies in; else the video's name up to its first digit, if it has letters."""
+    """Name the series of a clip: its top folder, or its name up to the first digit."""
     name = name.split("#")[0]
     if "/" in name:
         return name.split("/")[0]
@@ -285,7 +298,7 @@ def _some_names(clips: Sequence[Clip]) -> str:
 
 
 def _fingerprint(source: Path, max_frames: int) -> str:
-    """Changes when the file changes, or any file of the folder, or what the cache holds of it."""
+    """Name a cache file; changes with the source files, `max_frames` and the cache format."""
     files = sorted(source.iterdir()) if source.is_dir() else [source]
     stats = [(f.name, f.stat().st_size, f.stat().st_mtime_ns) for f in files]
     text = json.dumps([FORMAT, str(source.resolve()), max_frames, stats])

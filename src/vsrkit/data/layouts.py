@@ -1,4 +1,4 @@
-"""Where the sets of the field lie on disk, folder by folder, as users have them."""
+"""Folder layouts of the known test and training sets, in the variants that users have on disk."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,14 +16,16 @@ REDS_TRAINING = tuple(f"{n:03d}" for n in range(270) if f"{n:03d}" not in REDS4)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """Where a set of known clips lies: folders are tried in order, "" is the root itself."""
+    """Folders of a set with known clips; they are tried in order, "" is the root itself."""
 
     name: SetName
     hr: tuple[str, ...]
     lr: Mapping[LrKind, tuple[str, ...]]
-    clips: Mapping[str, int]  # name -> frames of the full clip
-    tree: str
-    elsewhere: Mapping[str, tuple[str, str]] = field(default_factory=dict)  # clip -> (hr, lr)
+    clips: Mapping[str, int]  # name -> number of frames of the full clip
+    tree: str  # the expected folders, for error messages
+    elsewhere: Mapping[str, tuple[str, str]] = field(
+        default_factory=dict
+    )  # clip -> (hr, lr)
 
 
 VID4 = Layout(
@@ -31,7 +33,7 @@ VID4 = Layout(
     hr=("GT", "HR", "", "Vid4/GT"),
     lr={"bi": ("BIx4", "LR", "Vid4/BIx4"), "bd": ("BDx4", "Vid4/BDx4")},
     clips={"calendar": 41, "city": 34, "foliage": 49, "walk": 47},
-    tree="DIR/GT/{calendar,city,foliage,walk}/00000000.png ... and, if at hand, DIR/BIx4/...",
+    tree="DIR/GT/{calendar,city,foliage,walk}/00000000.png ... and optionally DIR/BIx4/...",
 )
 _REDS_HR = ("train_sharp", "train/train_sharp", "GT", "sharp", "train/sharp", "HR", "")
 _REDS_LR: dict[LrKind, tuple[str, ...]] = {
@@ -52,7 +54,7 @@ REDS4_LAYOUT = Layout(
     lr=_REDS_LR,
     clips=dict.fromkeys(REDS4, 100),
     tree=(
-        "DIR/train_sharp/{000,011,015,020}/00000000.png ... 00000099.png and, if at hand, "
+        "DIR/train_sharp/{000,011,015,020}/00000000.png ... 00000099.png and optionally "
         "DIR/train_sharp_bicubic/X4/{000,011,015,020}/..."
     ),
 )
@@ -62,7 +64,7 @@ REDS_TRAINING_LAYOUT = Layout(
     lr=_REDS_LR,
     clips=dict.fromkeys(REDS_TRAINING, 100),
     tree=(
-        "DIR/train_sharp/{000..269 without 000,011,015,020}/00000000.png ... and, if at hand, "
+        "DIR/train_sharp/{000..269 without 000,011,015,020}/00000000.png ... and optionally "
         "DIR/train_sharp_bicubic/X4/...; 240..269 may also be DIR/val_sharp/{000..029}"
     ),
     elsewhere={
@@ -74,8 +76,12 @@ LAYOUTS = {layout.name: layout for layout in (VID4, REDS4_LAYOUT, REDS_TRAINING_
 
 VIMEO_TREE = (
     "DIR/vimeo_septuplet/sep_{test,train}list.txt, DIR/vimeo_septuplet/sequences/00001/0001/"
-    "im1.png ... im7.png and, if at hand, DIR/vimeo_septuplet_matlabLRx4/sequences/..."
+    "im1.png ... im7.png and optionally DIR/vimeo_septuplet_matlabLRx4/sequences/..."
 )
+VIMEO_LISTS: dict[SetName, str] = {
+    "vimeo90k-t": "sep_testlist.txt",
+    "vimeo90k-train": "sep_trainlist.txt",
+}
 VIMEO_LR: dict[LrKind, tuple[str, ...]] = {
     "bi": ("vimeo_septuplet_matlabLRx4", "vimeo_septuplet_BIx4", "BIx4"),
     "bd": ("vimeo_septuplet_BDLRx4", "vimeo_septuplet_BDx4", "BDx4"),

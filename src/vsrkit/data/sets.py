@@ -1,105 +1,216 @@
-"""The test and training sets of the field, as users have them on disk, and any folder of clips."""
+"""Test and training sets on disk: the known ones (Vid4, REDS, Vimeo-90K) and any folder of clips.
 
-from collections.abc import Iterable, Sequence
+`layouts` describes where the known sets keep their files.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
-from vsrkit.data.frames import (
-    FrameFiles,
-    Frames,
-    is_video,
-    list_frames,
-    missing_numbers,
-    open_video,
-)
+from torch import Tensor
+
 from vsrkit.data.layouts import (
     FOLDER_HR,
     FOLDER_LR,
     LAYOUTS,
-    REDS4_LAYOUT,
-    REDS_TRAINING_LAYOUT,
-    VID4,
+    VIMEO_LISTS,
     VIMEO_LR,
     VIMEO_TREE,
     Layout,
     LrKind,
     SetName,
 )
-from vsrkit.errors import DataError
-from vsrkit.video.images import natural_order
+from vsrkit.errors import DataError, VideoError
+from vsrkit.video.images import is_image, natural_order, read_image, read_image_size
+from vsrkit.video.probe import is_video
+from vsrkit.video.read import open_source, read_video
+
+
+@dataclass(frozen=True, slots=True)
+class FrameFiles:
+    """The frames of a clip as image files, in temporal order."""
+
+    paths: tuple[Path, ...]
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    @property
+    def place(self) -> Path:
+        """The folder that holds the files."""
+        return self.paths[0].parent
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """(height, width) of the first frame."""
+        return read_image_size(self.paths[0])
+
+    @property
+    def names(self) -> list[str]:
+        """File names without suffix, one for each frame."""
+        return [path.stem for path in self.paths]
+
+    def read(self) -> Iterator[Tensor]:
+        """Yield frames (3, H, W); raise DataError at a frame of another size than the first."""
+        size: tuple[int, ...] | None = None
+        for path in self.paths:
+            frame = read_image(path)
+            height, width = frame.shape[-2:]
+            if size is not None and size != (height, width):
+                raise DataError(
+                    f"{path} is {width}x{height}, the frames before it are {size[1]}x{size[0]}; "
+                    "all frames of a clip must have the same size"
+                )
+            size = (height, width)
+            yield frame
+
+    def missing_numbers(self) -> list[int]:
+        """Frame numbers missing between the first and the last file.
+
+        Empty if a name does not end in a number, and if a third of the numbers or more is missing:
+        then frames were selected (every second one, for example), not lost.
+        """
+        numbers = [re.search(r"(\d+)$", name) for name in self.names]
+        found = [int(match.group(1)) for match in numbers if match]
+        if len(found) != len(numbers):
+            return []
+        missing = sorted(set(range(found[0], found[-1] + 1)) - set(found))
+        return missing if len(missing) < len(found) // 2 + 1 else []
+
+
+@dataclass(frozen=True, slots=True)
+class VideoFrames:
+    """The frames of a clip as a video file."""
+
+    path: Path
+    size: tuple[int, int]  # (height, width)
+    count: int
+
+    def __len__(self) -> int:
+        return self.count
+
+    @property
+    def place(self) -> Path:
+        """The video file."""
+        return self.path
+
+    @property
+    def names(self) -> list[str]:
+        """Frame numbers of eight digits, one for each frame."""
+        return [f"{number:08d}" for number in range(self.count)]
+
+    def read(self) -> Iterator[Tensor]:
+        """Yield frames (3, H, W)."""
+        return read_video(self.path)
+
+
+Frames: TypeAlias = FrameFiles | VideoFrames
 
 
 @dataclass(frozen=True, slots=True)
 class PairedClip:
-    """One clip of a set: its ground truth, its LR frames if they are there, and what is amiss."""
+    """One clip of a set: ground truth and, if the set has them, LR frames."""
 
     name: str
     hr: Frames
     lr: Frames | None
-    full: int | None = None  # frames of the clip in the complete set; None if nobody can know
-    notes: tuple[str, ...] = ()
+    full: int | None = None  # number of frames in the complete set; None if unknown
+    notes: tuple[str, ...] = ()  # files that were ignored, one line each
 
     @property
     def partial(self) -> bool:
         """Whether frames of the full clip are missing."""
-        gaps = isinstance(self.hr, FrameFiles) and missing_numbers(self.hr)
+        gaps = isinstance(self.hr, FrameFiles) and self.hr.missing_numbers()
         return bool(gaps) or (self.full is not None and len(self.hr) < self.full)
 
 
 @dataclass(frozen=True, slots=True)
 class FrameSet:
-    """Clips that are measured (or learnt from) together."""
+    """Clips that are evaluated together."""
 
     name: SetName
     root: Path
     clips: tuple[PairedClip, ...]
-    lr_place: Path | None  # the folder of the LR frames; None: there are none, they must be made
-    notes: tuple[str, ...] = ()  # what was ignored, and why
-    left_out: tuple[str, ...] = ()  # clips of the set that were not asked for
+    lr_place: Path | None  # folder of the LR frames; None if they must be made from HR
+    notes: tuple[str, ...] = ()  # files and folders that were ignored, one line each
+    left_out: tuple[str, ...] = ()  # clips of the set that were not selected
+
+
+def list_frames(folder: Path) -> tuple[FrameFiles | None, list[str]]:
+    """List the image files of a folder, ordered by number.
+
+    Returns:
+        The frames, None if there are none, and a line for each entry that was ignored.
+    """
+    images, ignored = [], []
+    for path in sorted(folder.iterdir(), key=natural_order):
+        if is_image(path):
+            images.append(path)
+        else:
+            kind = "a folder" if path.is_dir() else "not an image"
+            ignored.append(f"ignored {path.parent.name}/{path.name}: {kind}")
+    seen: dict[str, Path] = {}
+    for path in images:
+        if twin := seen.get(path.stem):
+            raise DataError(f"{twin} and {path.name} are the same frame twice; remove one")
+        seen[path.stem] = path
+    return (FrameFiles(tuple(images)) if images else None), ignored
+
+
+def open_video(path: Path) -> VideoFrames:
+    """Open a video file as frames; it is decoded once to count them."""
+    try:
+        source = open_source(path)
+        count = sum(1 for _ in source.pictures())
+    except VideoError as error:
+        raise DataError(f"cannot read {path} as a video: {error}") from error
+    return VideoFrames(path, (source.info.height, source.info.width), count)
+
+
+def detect_set(root: Path) -> SetName:
+    """Find out which set a folder holds; `folder` if it is none of the known ones."""
+    if not root.is_dir():
+        raise DataError(f"{root} is not a folder")
+    for name, list_name in VIMEO_LISTS.items():
+        if _vimeo_home(root, list_name):
+            return name
+    for layout in LAYOUTS.values():
+        place = _first_with(root, layout.hr, layout.clips)
+        # Any clip may be called "city" or "001", so at least half of the set must be there.
+        if place and 2 * sum((place / name).is_dir() for name in layout.clips) >= len(layout.clips):
+            return layout.name
+    return "folder"
 
 
 def open_set(
     name: SetName, root: Path, lr: LrKind | None = "bi", only: Sequence[str] = ()
 ) -> FrameSet:
-    """A set by name; an error shows the tree that was expected and what of it is missing.
+    """Open a set by name; an error shows the expected folders and which are missing.
 
-    lr: which LR frames to look for; None looks for none.
-    only: names of the clips that are wanted; the others need not be there.
+    Args:
+        name: the kind of set; `detect_set` finds it out.
+        root: folder of the set.
+        lr: which LR frames to look for; None looks for none.
+        only: names of the clips to open, the others may be missing; empty opens all.
     """
     if not root.is_dir():
-        raise DataError(f"{root} is not a folder; --data wants the folder that holds the set")
+        raise DataError(f"{root} is not a folder; --data expects the folder of the set")
     match name:
         case "vid4" | "reds4" | "reds-train":
             return _open_known(LAYOUTS[name], root, lr, only)
-        case "vimeo90k-t":
-            return _open_vimeo(name, root, "sep_testlist.txt", lr, only)
-        case "vimeo90k-train":
-            return _open_vimeo(name, root, "sep_trainlist.txt", lr, only)
+        case "vimeo90k-t" | "vimeo90k-train":
+            return _open_vimeo(name, root, lr, only)
         case "folder":
             return _open_folder(root, lr, only)
-
-
-def detect_set(root: Path) -> SetName:
-    """Which set lies in a folder; a folder of clips that are no set's is a `folder`."""
-    if not root.is_dir():
-        raise DataError(f"{root} is not a folder")
-    if any((place / "sep_testlist.txt").is_file() for place in (root, root / "vimeo_septuplet")):
-        return "vimeo90k-t"
-    if any((place / "sep_trainlist.txt").is_file() for place in (root, root / "vimeo_septuplet")):
-        return "vimeo90k-train"
-    for layout in (VID4, REDS4_LAYOUT, REDS_TRAINING_LAYOUT):
-        place = _first_with(root, layout.hr, layout.clips)
-        # A clip called "city" or "001" may be anybody's; half of a set is that set, incomplete.
-        if place and 2 * sum((place / name).is_dir() for name in layout.clips) >= len(layout.clips):
-            return layout.name
-    return "folder"
 
 
 def _open_known(layout: Layout, root: Path, lr: LrKind | None, only: Sequence[str]) -> FrameSet:
     wanted, left_out = _wanted(layout.name, list(layout.clips), only)
     hr_root = _first_with(root, layout.hr, layout.clips)
     lr_places = layout.lr[lr] if lr else ()
-    # Someone may have named the folder of the ground truth itself: LR frames lie beside it then.
+    # If root is the ground-truth folder itself, LR frames are next to it.
     lr_root = _first_with(root, lr_places, layout.clips) or _first_with(
         root.parent, lr_places, layout.clips
     )
@@ -110,10 +221,10 @@ def _open_known(layout: Layout, root: Path, lr: LrKind | None, only: Sequence[st
         if not hr_folder.is_dir() and name in layout.elsewhere:
             hr_folder, other = (root / place for place in layout.elsewhere[name])
             lr_folder = other if lr and other.is_dir() else None
-        if not hr_folder.is_dir() or not list_frames(hr_folder)[0]:
+        if clip := _pair(name, hr_folder, lr_folder, layout.clips[name]):
+            clips.append(clip)
+        else:
             missing.append(name)
-            continue
-        clips.append(_paired(name, hr_folder, lr_folder, layout.clips[name]))
     if missing:
         raise DataError(_incomplete(layout.name, root, missing, len(wanted), layout.tree))
     stray = [path.name for path in (hr_root or root).iterdir() if path.is_file()]
@@ -121,74 +232,83 @@ def _open_known(layout: Layout, root: Path, lr: LrKind | None, only: Sequence[st
     return FrameSet(layout.name, root, tuple(clips), lr_root, notes, left_out)
 
 
-def _open_vimeo(
-    name: SetName, root: Path, list_name: str, lr: LrKind | None, only: Sequence[str]
-) -> FrameSet:
-    home = next((p for p in (root, root / "vimeo_septuplet") if (p / list_name).is_file()), None)
+def _open_vimeo(name: SetName, root: Path, lr: LrKind | None, only: Sequence[str]) -> FrameSet:
+    list_name = VIMEO_LISTS[name]
+    home = _vimeo_home(root, list_name)
     if home is None:
         raise DataError(f"{root} holds no {name}: there is no {list_name}. Expected: {VIMEO_TREE}")
     listed = (home / list_name).read_text(encoding="utf-8").split()
-    lines, left_out = _wanted(name, listed, only)
-    places = [
-        base / place for base in (root, root.parent) for place in (VIMEO_LR[lr] if lr else ())
-    ]
-    lr_root = next(
-        (place / "sequences" for place in places if (place / "sequences").is_dir()), None
+    wanted, left_out = _wanted(name, listed, only)
+    places = (
+        base / place / "sequences"
+        for base in (root, root.parent)
+        for place in (VIMEO_LR[lr] if lr else ())
     )
+    lr_root = next(filter(Path.is_dir, places), None)
     clips, missing = [], []
-    for line in lines:
-        hr_folder = home / "sequences" / line
-        if not hr_folder.is_dir() or not list_frames(hr_folder)[0]:
+    for line in wanted:
+        lr_folder = lr_root / line if lr_root else None
+        if clip := _pair(line, home / "sequences" / line, lr_folder, 7):
+            clips.append(clip)
+        else:
             missing.append(line)
-            continue
-        clips.append(_paired(line, hr_folder, lr_root / line if lr_root else None, 7))
-    if missing or not lines:
-        raise DataError(_incomplete(name, root, missing, len(lines), VIMEO_TREE))
+    if missing or not wanted:
+        raise DataError(_incomplete(name, root, missing, len(wanted), VIMEO_TREE))
     return FrameSet(name, root, tuple(clips), lr_root, (), left_out)
 
 
+def _vimeo_home(root: Path, list_name: str) -> Path | None:
+    places = (root, root / "vimeo_septuplet")
+    return next((place for place in places if (place / list_name).is_file()), None)
+
+
 def _open_folder(root: Path, lr: LrKind | None, only: Sequence[str]) -> FrameSet:
-    """Every folder of frames and every video in a folder, or the folder itself as one clip."""
+    """Open every folder of frames and every video in a folder, or the folder itself as a clip."""
     hr_root = next(root / place for place in FOLDER_HR if (root / place).is_dir())
-    beside = root if hr_root != root else None  # without a GT folder nothing tells LR from HR
-    places = [beside / p for p in (FOLDER_LR[lr] if lr else ())] if beside else []
-    lr_root = next((place for place in places if place.is_dir()), None)
-    if list_frames(hr_root)[0]:
-        clip = _paired(hr_root.resolve().name, hr_root, lr_root, None)
+    # LR frames are looked for only beside a ground-truth folder.
+    places = [root / place for place in (FOLDER_LR[lr] if lr and hr_root != root else ())]
+    lr_root = next(filter(Path.is_dir, places), None)
+    if clip := _pair(hr_root.resolve().name, hr_root, lr_root, None):
         return FrameSet("folder", root, (clip,), lr_root)
-    clips, notes = {}, []
+    found, notes = {}, []
     for path in sorted(hr_root.iterdir(), key=natural_order):
         if is_video(path) or (path.is_dir() and list_frames(path)[0]):
-            clips[path.name] = path
+            found[path.name] = path
         elif path.is_dir():
             notes.append(f"skipped {path.name}/: no frames in it")
         else:
             notes.append(f"ignored {path.name}: neither a video nor a folder of frames")
-    if not clips:
+    if not found:
         raise DataError(
             f"{root} holds no clips; expected folders of frames (DIR/<clip>/*.png) or video files "
             f"in it, or DIR/GT/<clip> with DIR/BIx4/<clip>" + (f"; {notes[0]}" if notes else "")
         )
-    wanted, left_out = _wanted("folder", list(clips), only)
-    opened = tuple(_open_clip(clips[name], lr_root) for name in wanted)
-    return FrameSet("folder", root, opened, lr_root, tuple(notes), left_out)
+    wanted, left_out = _wanted("folder", list(found), only)
+    clips = []
+    for name in wanted:
+        lr_path = lr_root / name if lr_root else None
+        if paired := _pair(name, found[name], lr_path, None):
+            clips.append(paired)
+        else:
+            clips.append(
+                PairedClip(name, open_video(found[name]), open_video(lr_path) if lr_path else None)
+            )
+    return FrameSet("folder", root, tuple(clips), lr_root, tuple(notes), left_out)
 
 
-def _open_clip(path: Path, lr_root: Path | None) -> PairedClip:
-    """A folder of frames or a video, with its namesake among the LR clips."""
-    if path.is_dir():
-        return _paired(path.name, path, lr_root / path.name if lr_root else None, None)
-    return PairedClip(
-        path.name, open_video(path), open_video(lr_root / path.name) if lr_root else None
-    )
+def _pair(
+    name: str, hr_folder: Path, lr_folder: Path | None, full: int | None
+) -> PairedClip | None:
+    """Open the HR and LR frames of a clip; None if there are no HR frames.
 
-
-def _paired(name: str, hr_folder: Path, lr_folder: Path | None, full: int | None) -> PairedClip:
-    hr, notes = list_frames(hr_folder)
-    assert hr is not None  # callers looked
+    full: number of frames in the complete set; None if unknown.
+    """
+    hr, notes = list_frames(hr_folder) if hr_folder.is_dir() else (None, [])
+    if hr is None:
+        return None
     if full is not None and len(hr) > full:
         raise DataError(
-            f"{hr_folder} has {len(hr)} frames, the full clip has {full}; which are extra?"
+            f"{hr_folder} has {len(hr)} frames, the full clip has {full}; remove the extra ones"
         )
     if lr_folder is None:
         return PairedClip(name, hr, None, full, tuple(notes))
@@ -201,7 +321,7 @@ def _paired(name: str, hr_folder: Path, lr_folder: Path | None, full: int | None
         first = min(odd)
         side, other = (hr_folder, lr_folder) if first in hr.names else (lr_folder, hr_folder)
         raise DataError(
-            f"{side} has a frame {first} that {other} has not ({len(odd)} such frames in all)"
+            f"frame {first} is in {side}, but not in {other} ({len(odd)} such frames in all)"
         )
     return PairedClip(name, hr, lr, full, (*notes, *lr_notes))
 
@@ -209,17 +329,16 @@ def _paired(name: str, hr_folder: Path, lr_folder: Path | None, full: int | None
 def _wanted(
     name: str, known: Sequence[str], only: Sequence[str]
 ) -> tuple[list[str], tuple[str, ...]]:
-    """The clips to open, in the order of the set, and those to leave out."""
+    """Split the clips of a set into those to open and those to leave out."""
     if unknown := set(only) - set(known):
-        shown = ", ".join(known[:8]) + (", ..." if len(known) > 8 else "")
-        raise DataError(f"{name} has no clip {min(unknown)!r}; it has {shown}")
+        raise DataError(f"{name} has no clip {min(unknown)!r}; it has {_shortened(known, 8)}")
     if not only:
         return list(known), ()
     return [n for n in known if n in only], tuple(n for n in known if n not in only)
 
 
 def _first_with(root: Path, places: Iterable[str], clips: Iterable[str]) -> Path | None:
-    """The first folder that holds any of the clips."""
+    """Return the first of the folders that holds any of the clips."""
     names = tuple(clips)
     candidates = (root / place for place in places)
     return next((p for p in candidates if any((p / name).is_dir() for name in names)), None)
@@ -228,6 +347,9 @@ def _first_with(root: Path, places: Iterable[str], clips: Iterable[str]) -> Path
 def _incomplete(name: str, root: Path, missing: list[str], total: int, tree: str) -> str:
     if len(missing) == total:
         return f"{root} holds no {name}. Expected: {tree}"
-    shown = ", ".join(missing[:4]) + (", ..." if len(missing) > 4 else "")
     what = f"{name} without {len(missing)} of its {total} clips"
-    return f"{root} holds {what}: {shown}. Expected: {tree}"
+    return f"{root} holds {what}: {_shortened(missing, 4)}. Expected: {tree}"
+
+
+def _shortened(names: Sequence[str], most: int) -> str:
+    return ", ".join(names[:most]) + (", ..." if len(names) > most else "")

@@ -10,7 +10,7 @@ from typing import BinaryIO
 
 from torch import Tensor
 
-from vsrkit.data.h264 import to_yuv420
+from vsrkit.data.degrade import to_yuv420
 from vsrkit.errors import VsrkitError
 
 MODEL = "vmaf_v0.6.1"

@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 from vsrkit.data.degrade import BI, degrade
-from vsrkit.data.frames import read_video
 from vsrkit.evaluate.metrics import measured, psnr, ssim
 from vsrkit.inference.engine import make_engine, upscale_frames
 from vsrkit.models.zoo import default_model, load_model
 from vsrkit.video.images import write_image
+from vsrkit.video.read import read_video
 from vsrkit.video.write import write_video
 
 FRAMES_PER_SECOND = Fraction(25)

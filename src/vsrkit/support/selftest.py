@@ -13,13 +13,12 @@ import torch
 from torch import Tensor
 
 from vsrkit.data.degrade import BI, degrade
-from vsrkit.data.frames import read_video
 from vsrkit.evaluate.metrics import measured, psnr
 from vsrkit.inference.shots import mark_cuts
 from vsrkit.models.layers.resample import imresize
 from vsrkit.upscale.job import upscale_video
 from vsrkit.video.images import read_image, write_image
-from vsrkit.video.read import open_source
+from vsrkit.video.read import open_source, read_video
 from vsrkit.video.write import write_video
 
 FRAMES = 6

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from vsrkit.data.augment import cut, cut_hr, place
 from vsrkit.data.clips import Clip
-from vsrkit.data.realistic import Degrader
+from vsrkit.data.random_degradation import Degrader
 from vsrkit.errors import DataError
 
 T = TypeVar("T")

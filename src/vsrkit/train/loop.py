@@ -13,7 +13,7 @@ from torch.nn.utils import clip_grad_norm_
 from torch.optim import Optimizer
 
 from vsrkit.data.clips import OnProgress
-from vsrkit.data.realistic import degrader_named
+from vsrkit.data.random_degradation import degrader_named
 from vsrkit.errors import StoppedError
 from vsrkit.hardware.allocator import ALL, keep_freed_memory
 from vsrkit.hardware.precision import Precision, lay_out, resolve_precision

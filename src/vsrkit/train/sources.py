@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from vsrkit.data.clips import Clip, OnProgress, Unreadable, hold_out, open_clips
-from vsrkit.data.realistic import degrader_named
+from vsrkit.data.random_degradation import degrader_named
 from vsrkit.hardware.cache import cache_directory
 from vsrkit.hardware.precision import resolve_precision
 from vsrkit.train.batches import Batches, Share

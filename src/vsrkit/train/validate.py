@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from vsrkit.data.augment import Placement, cut
 from vsrkit.data.clips import Clip
-from vsrkit.data.realistic import Degrader
+from vsrkit.data.random_degradation import Degrader
 from vsrkit.evaluate.metrics import measured, psnr
 from vsrkit.hardware.precision import Precision
 from vsrkit.inference.engine import Engine, upscale_frames

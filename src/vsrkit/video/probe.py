@@ -21,6 +21,10 @@ from vsrkit.video.chroma import Siting
 from vsrkit.video.colour import FULL, LIMITED, Colour, known_matrix
 from vsrkit.video.hdr import Hdr, hdr_of
 
+VIDEO_SUFFIXES = frozenset(
+    {".mp4", ".mkv", ".mov", ".avi", ".webm", ".m4v", ".y4m", ".mpg", ".mpeg", ".ts", ".mts",
+     ".m2ts", ".wmv", ".flv", ".3gp", ".ogv", ".vob"}
+)  # fmt: skip
 LOOKED_AT = 8  # frames that are decoded to find out whether a video is interlaced
 LARGEST_SIDE = 16384  # of a picture that we take for meant, and not for a damaged header
 
@@ -82,6 +86,11 @@ class VideoInfo:
     def has(self, kind: str) -> bool:
         """Whether there is a stream of this kind."""
         return any(stream.kind == kind for stream in self.streams)
+
+
+def is_video(path: Path) -> bool:
+    """Whether a file has the suffix of a video; hidden files do not count."""
+    return path.suffix.lower() in VIDEO_SUFFIXES and not path.name.startswith(".")
 
 
 def probe(source: str | Path, *, count: bool = False) -> VideoInfo:

@@ -111,6 +111,11 @@ def open_source(path: str | Path, *, frame_rate: Fraction = Fraction(25)) -> Sou
     return Source(path=path, info=probe(path))
 
 
+def read_video(path: str | Path) -> Iterator[Tensor]:
+    """Yield the frames of a video file, (3, H, W) RGB, clipped to [0, 1]."""
+    return (frame.clamp(0, 1) for frame in open_source(path).frames())
+
+
 def exact_span(begin: Fraction | float, end: Fraction | float | None) -> Span:
     """Times as they are written: 0.2 is a fifth, not the float, which is a little more.
 

@@ -8,7 +8,7 @@ import torch
 from tests.train.conftest import moving_picture
 
 from vsrkit.data.clips import Clip
-from vsrkit.data.realistic import Fixed
+from vsrkit.data.random_degradation import Fixed
 from vsrkit.errors import VsrkitError
 from vsrkit.hardware.precision import Precision
 from vsrkit.models.rrn import RRN, RRNConfig

@@ -9,8 +9,7 @@ from typing import Any
 
 from vsrkit import __version__
 from vsrkit.data.check import SetCheck, check_set
-from vsrkit.data.frames import FrameFiles, Frames
-from vsrkit.data.sets import FrameSet
+from vsrkit.data.sets import FrameFiles, Frames, FrameSet
 from vsrkit.evaluate.benchmark import OnProgress
 from vsrkit.evaluate.command import choose, evaluate_models, weights_sha256
 from vsrkit.evaluate.protocol import Protocol

@@ -14,7 +14,7 @@ from torch.optim import Adam, Optimizer
 
 from vsrkit.data.augment import to_clip
 from vsrkit.data.clips import OnProgress, hold_out, open_clips, read_picture
-from vsrkit.data.realistic import Fixed
+from vsrkit.data.random_degradation import Fixed
 from vsrkit.errors import DataError
 from vsrkit.hardware.cache import cache_directory
 from vsrkit.hardware.precision import lay_out, resolve_precision

@@ -7,7 +7,7 @@ from tests.train.conftest import moving_picture
 
 from vsrkit.data.augment import to_clip
 from vsrkit.data.degrade import BI, CRF, degrade
-from vsrkit.data.realistic import Compressed, Fixed, Realistic, blur, degrader_named
+from vsrkit.data.random_degradation import Compressed, Fixed, Realistic, blur, degrader_named
 from vsrkit.errors import DataError
 
 HR = to_clip(moving_picture(4, 64))

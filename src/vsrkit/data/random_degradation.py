@@ -12,8 +12,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vsrkit.data.degrade import BI, CRF, Degradation, degradation_named, degrade, round_to_8_bit
-from vsrkit.data.h264 import recompress
+from vsrkit.data.degrade import (
+    BI,
+    CRF,
+    Degradation,
+    degradation_named,
+    degrade,
+    recompress,
+    round_to_8_bit,
+)
 from vsrkit.errors import DataError
 
 BICUBIC = BI(4)
