@@ -18,7 +18,7 @@ from pathlib import Path
 
 import torch
 
-from vsrkit import __version__, load_model, upscale_frames, upscale_video
+from vsrkit import UpscaleOptions, __version__, load_model, upscale_frames, upscale_video
 from vsrkit.hardware.precision import resolve_precision
 from vsrkit.inference.engine import make_engine
 from vsrkit.models.layers.resample import fitted
@@ -67,7 +67,8 @@ def measure(folder: Path, name: str, count: int, repeat: int) -> dict[str, objec
             for _ in upscale_frames(frames, engine):
                 pass
         with stopwatch(whole):
-            upscale_video(source, folder / "out.mkv", model=model, overwrite=True)
+            options = UpscaleOptions(model=model, overwrite=True)
+            upscale_video(source, folder / "out.mkv", options=options)
     best_bare = [min(times) / count for times in zip(*bare, strict=True)]
     best_whole = [min(times) / count for times in zip(*whole, strict=True)]
     return {

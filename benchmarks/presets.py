@@ -18,7 +18,7 @@ from torch import nn
 
 from pipeline import HEIGHT, WIDTH, write_source
 from speed import best_seconds, usual_convolution
-from vsrkit import __version__, load_model, upscale_video
+from vsrkit import UpscaleOptions, __version__, load_model, upscale_video
 from vsrkit.hardware.allocator import keep_freed_memory
 from vsrkit.hardware.precision import resolve_precision
 from vsrkit.models.zoo import build_model
@@ -55,7 +55,9 @@ def measure(folder: Path, count: int, rounds: int, peak: float) -> list[dict[str
     source = write_source(folder, count)
     models = {name: load_model(name) for name in MODELS}
     runs = {
-        name: lambda m=model: upscale_video(source, folder / "out.mkv", model=m, overwrite=True)
+        name: lambda m=model: upscale_video(
+            source, folder / "out.mkv", options=UpscaleOptions(model=m, overwrite=True)
+        )
         for name, model in models.items()
     }
     seconds = best_seconds(runs, rounds)

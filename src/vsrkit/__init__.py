@@ -10,11 +10,20 @@ if TYPE_CHECKING:
     from vsrkit.inference.engine import upscale_frames
     from vsrkit.models.zoo import list_models, load_model
     from vsrkit.upscale.job import upscale_video
+    from vsrkit.upscale.options import UpscaleOptions
 
 __version__ = "0.2.0"
-__all__ = ["__version__", "list_models", "load_model", "upscale_frames", "upscale_video"]
+__all__ = [
+    "UpscaleOptions",
+    "__version__",
+    "list_models",
+    "load_model",
+    "upscale_frames",
+    "upscale_video",
+]
 
 _HOMES = {
+    "UpscaleOptions": "vsrkit.upscale.options",
     "list_models": "vsrkit.models.zoo",
     "load_model": "vsrkit.models.zoo",
     "upscale_frames": "vsrkit.inference.engine",

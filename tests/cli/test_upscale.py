@@ -148,7 +148,7 @@ def test_interlaced_video_on_a_pipe_is_made_whole_or_refused(tmp_path):
     assert b"is interlaced" in out.stderr
     assert run("-i", source, "-o", tmp_path / "out.y4m", "-m", "bicubic").exit_code == 0
     assert out.stdout == (tmp_path / "out.y4m").read_bytes()
-    refused = subprocess.run([*PIPED, "--no-deinterlace"], input=marked, capture_output=True)
+    refused = subprocess.run([*PIPED, "--deinterlace", "refuse"], input=marked, capture_output=True)
     assert refused.returncode == 1
 
 

@@ -9,17 +9,13 @@ import pytest
 import torch
 from av.stream import Disposition
 from tests.clips import Colour, noise_picture, write_clip, write_rich_clip
+from tests.upscale.upscaled import upscale
 
-from vsrkit import upscale_video
 from vsrkit.errors import VideoError
-from vsrkit.upscale.folder import WorkFolder
+from vsrkit.upscale.work_folder import WorkFolder
 from vsrkit.video.images import encode_png
 from vsrkit.video.probe import probe
 from vsrkit.video.read import open_source
-
-
-def upscale(source, target, **options):
-    return upscale_video(source, target, **{"model": "bicubic", **options})
 
 
 def write_sound(path, codec, form, *, layout="mono", rate=48000):
@@ -135,7 +131,7 @@ def test_times_that_begin_anew_go_on(tmp_path, suffix):
 
 def test_a_line_that_is_shown_at_the_start_is_kept(tmp_path):
     source = write_rich_clip(tmp_path / "in.mkv", attachment=False)  # a line from 0.04 to 0.16 s
-    upscale(source, tmp_path / "out.mkv", span=(Fraction(8, 100), None))
+    upscale(source, tmp_path / "out.mkv", start=Fraction(8, 100))
     with av.open(str(tmp_path / "out.mkv")) as file:
         lines = [(p.pts, p.duration, bytes(p)) for p in file.demux(subtitles=0) if p.size]
     assert lines == [(0, 80, b"Hello"), (160, 120, b"Two\nlines")]
@@ -185,17 +181,17 @@ def test_apple_finds_its_name_for_hevc(tmp_path):
 def test_what_the_encoder_has_no_place_for_is_said(tmp_path, caplog):
     source = write_clip(tmp_path / "in.mkv", codec="ffv1", pix_fmt="yuv422p10le")
     upscale(source, tmp_path / "out.webm")
-    assert "yuv422p10le becomes yuv420p10le: libsvtav1 has no more" in caplog.text
+    assert "yuv422p10le becomes yuv420p10le: libsvtav1 does not support more" in caplog.text
     source = write_clip(tmp_path / "clear.mkv", codec="ffv1", pix_fmt="yuva420p")
     upscale(source, tmp_path / "out.mkv")
-    assert "transparent" in caplog.text
+    assert "alpha channel" in caplog.text
     caplog.clear()
     write_clip(
         tmp_path / "%d.png", frames=1, codec="png", pix_fmt="rgba", format="image2",
         pictures=[av.VideoFrame.from_ndarray(np.zeros((24, 32, 4), np.uint8), format="rgba")],
     )  # fmt: skip
     upscale(tmp_path / "1.png", tmp_path / "images")
-    assert "transparent" in caplog.text
+    assert "alpha channel" in caplog.text
 
 
 ENCODERS = {

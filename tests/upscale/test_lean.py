@@ -7,12 +7,12 @@ import pytest
 import torch
 from tests.clips import Colour, write_clip
 from tests.upscale.identity import Identity
+from tests.upscale.upscaled import upscale
 
-from vsrkit import upscale_video
 from vsrkit.errors import MemoryLimitError, StoppedError
-from vsrkit.upscale.folder import WorkFolder
+from vsrkit.upscale.options import UpscaleOptions
 from vsrkit.upscale.plan import describe, plan_video
-from vsrkit.upscale.prepare import Wishes
+from vsrkit.upscale.work_folder import WorkFolder
 from vsrkit.video.encode import RULES
 from vsrkit.video.probe import probe
 from vsrkit.video.read import open_source
@@ -41,23 +41,23 @@ def test_the_leaner_codec_is_one_that_the_container_holds(
     film, tmp_path, greedy, caplog, suffix, codec
 ):
     target = tmp_path / f"out{suffix}"
-    assert upscale_video(film, target, **GIVEN).frames == 60
+    assert upscale(film, target, **GIVEN).frames == 60
     assert probe(target).codec == codec
     assert probe(target, count=True).frames == 60
     said = [line for line in caplog.messages if "files become larger" in line]
     assert len(said) == 1
-    assert "choose by --codec" in said[0]
+    assert "choose another by --codec" in said[0]
 
 
 def test_a_container_without_a_lean_codec_is_refused(film, tmp_path, greedy):
     with pytest.raises(MemoryLimitError, match="raise --max-memory"):
-        upscale_video(film, tmp_path / "out.webm", **GIVEN)
+        upscale(film, tmp_path / "out.webm", **GIVEN)
 
 
 @pytest.mark.parametrize("wish", [{"codec": "h264"}, {"crf": 20}, {"pix_fmt": "yuv420p"}])
 def test_an_encoder_that_was_asked_for_is_not_replaced(film, tmp_path, greedy, wish):
     with pytest.raises(MemoryLimitError, match="leaner codec"):
-        upscale_video(film, tmp_path / "out.mkv", **GIVEN, **wish)
+        upscale(film, tmp_path / "out.mkv", **GIVEN, **wish)
 
 
 def interrupted(film, target):
@@ -68,14 +68,14 @@ def interrupted(film, target):
             raise StoppedError
 
     with pytest.raises(StoppedError):
-        upscale_video(film, target, **GIVEN, on_progress=stop)
+        upscale(film, target, **GIVEN, on_progress=stop)
 
 
 def test_a_job_that_began_lean_goes_on_so(film, tmp_path, greedy):
     target = tmp_path / "out.mp4"
     interrupted(film, target)
     greedy.undo()
-    assert upscale_video(film, target, **GIVEN).resumed > 0
+    assert upscale(film, target, **GIVEN).resumed > 0
     assert probe(target).codec == "mjpeg"
 
 
@@ -85,25 +85,25 @@ def test_a_job_that_began_as_usual_does_not_become_lean(film, tmp_path, greedy):
     greedy.undo()
     interrupted(film, target)
     manifest = json.loads((WorkFolder.beside(target).path / "manifest.json").read_text())
-    assert manifest["settings"]["codec"] == "libx264"
+    assert manifest["options"]["codec"] == "libx264"
     greedy.setitem(RULES, "libx264", too_large)
     with pytest.raises(MemoryLimitError):
-        upscale_video(film, target, **GIVEN)
+        upscale(film, target, **GIVEN)
 
 
 def test_plan_says_it_too(film, greedy):
-    plan = plan_video(film, "out.mkv", Wishes(**GIVEN))
+    plan = plan_video(film, "out.mkv", UpscaleOptions(**GIVEN))
     assert plan.codec == "prores_ks"
     assert "note     encodes with prores_ks" in describe(plan)
 
 
 def test_what_x264_does_without_is_said_and_nothing_else(film, tmp_path, monkeypatch, caplog):
-    assert plan_video(film, "out.mkv", Wishes(**GIVEN)).notes == []
+    assert plan_video(film, "out.mkv", UpscaleOptions(**GIVEN)).notes == []
     monkeypatch.setattr("vsrkit.video.encode.HUGE", 1)
-    plan = plan_video(film, "out.mkv", Wishes(**GIVEN))
-    assert ["libx264 does without look-ahead" in line for line in plan.notes] == [True]
-    upscale_video(film, tmp_path / "out.mkv", **GIVEN)
-    assert len([line for line in caplog.messages if "does without look-ahead" in line]) == 1
+    plan = plan_video(film, "out.mkv", UpscaleOptions(**GIVEN))
+    assert ["libx264 runs without look-ahead" in line for line in plan.notes] == [True]
+    upscale(film, tmp_path / "out.mkv", **GIVEN)
+    assert len([line for line in caplog.messages if "runs without look-ahead" in line]) == 1
 
 
 @pytest.mark.parametrize("matrix", [1, 6, 9])
@@ -116,7 +116,7 @@ def test_jpeg_keeps_the_colours(tmp_path, matrix, full, pix_fmt, suffix):
         tmp_path / "in.mkv", frames=3, width=64, height=48, pix_fmt=pix_fmt, colour=colour
     )
     target = tmp_path / f"out{suffix}"
-    upscale_video(source, target, model=Identity(), codec="mjpeg", precision="float32")
+    upscale(source, target, model=Identity(), codec="mjpeg", precision="float32")
     before, after = (torch.stack(list(open_source(p).frames())) for p in (source, target))
     assert before.shape == after.shape
     drift = (before.clamp(0, 1) - after.clamp(0, 1)).mean((0, 2, 3)).abs()

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 from tests.clips import write_clip
+from tests.upscale.upscaled import upscale
 
-from vsrkit import upscale_video
 from vsrkit.inference.memory import estimate
 from vsrkit.models.vsrt_small import SmallConfig, VSRTSmall
 from vsrkit.upscale import produce
@@ -43,7 +43,7 @@ def test_rows_make_the_same_bytes_as_whole_frames(
     monkeypatch.setattr(produce, "stored_piece", lambda *a: by_rows.append(1) or stored(*a))
     whole = tmp_path / "whole" / target
     whole.parent.mkdir()
-    upscale_video(source, whole, **fixed)
+    upscale(source, whole, **fixed)
     assert not by_rows
 
     limit = estimate(model, height, 150, 64, 0, frugal=True, held=4)
@@ -53,7 +53,7 @@ def test_rows_make_the_same_bytes_as_whole_frames(
         limit += encoder_memory(encoding)
     else:
         limit += 3 * 12 * 16 * height * 150
-    upscale_video(source, tmp_path / target, max_memory=limit, **fixed)
+    upscale(source, tmp_path / target, max_memory=limit, **fixed)
     assert by_rows
     files = [whole] if whole.is_file() else sorted(whole.iterdir())
     assert files

@@ -12,8 +12,8 @@ from tests.scenes import scene
 from vsrkit.errors import VideoError
 from vsrkit.upscale import plan as plan_module
 from vsrkit.upscale.job import upscale_video
+from vsrkit.upscale.options import UpscaleOptions
 from vsrkit.upscale.plan import describe, plan_video
-from vsrkit.upscale.prepare import Wishes
 from vsrkit.upscale.source_checks import Faults, warnings
 from vsrkit.video.probe import probe
 from vsrkit.video.write import write_video
@@ -32,27 +32,30 @@ def video(tmp_path_factory):
 
 
 def test_facts_and_estimates(video, tmp_path):
-    plan = plan_video(video, wishes=Wishes(model="bicubic"))
+    plan = plan_video(video, options=UpscaleOptions(model="bicubic"))
     assert (plan.frames, plan.size, plan.output_size) == (40, (72, 128), (288, 512))
     assert (plan.codec, plan.pix_fmt, plan.tiles, plan.tile) == ("libx264", "yuv420p", 1, None)
     assert plan.seconds_per_frame > 0
     assert plan.seconds == pytest.approx(40 * plan.seconds_per_frame)
     assert plan.warnings == ["no audio: the source has none, and neither will the output"]
-    made = upscale_video(video, tmp_path / "out.mkv", model="bicubic", device="cpu")
+    made = upscale_video(video, tmp_path / "out.mkv", options=BICUBIC)
     real = made.path.stat().st_size
     assert real / 3 < plan.file_size < real * 3  # a small part stands for the whole
 
 
 def test_other_sizes_and_codecs(video):
-    plan = plan_video(video, "x.mov", Wishes(model="bicubic", scale=2, codec="prores"))
+    plan = plan_video(video, "x.mov", UpscaleOptions(model="bicubic", scale=2, codec="prores"))
     assert plan.output_size == (144, 256)
     assert plan.codec == "prores_ks"
-    assert plan_video(video, wishes=Wishes(model="bicubic", height=200)).output_size == (200, 356)
+    assert plan_video(video, options=UpscaleOptions(model="bicubic", height=200)).output_size == (
+        200,
+        356,
+    )
 
 
 def test_part_of_a_video_into_images(video):
-    span = (Fraction(1, 5), Fraction(1))
-    plan = plan_video(video, "frames", Wishes(model="bicubic"), span=span)
+    options = UpscaleOptions(model="bicubic", start=Fraction(1, 5), end=1)
+    plan = plan_video(video, "frames", options)
     assert plan.frames == 20
     assert plan.codec == "png"
     assert plan.file_size > 20 * 10_000
@@ -66,7 +69,7 @@ def test_only_what_the_output_has_a_place_for_is_called_kept(tmp_path):
     assert plan_video(source, "out/%04d.png", BICUBIC).codec == "png"
 
 
-BICUBIC = Wishes(model="bicubic")
+BICUBIC = UpscaleOptions(model="bicubic")
 KEPT = {
     "out.mkv": {"attachment": 1, "audio": 1, "subtitle": 1},
     "out.mp4": {"audio": 1, "subtitle": 1},
@@ -84,17 +87,17 @@ def test_what_plan_cannot_look_at(tmp_path):
 
 def test_a_span_without_frames(video):
     with pytest.raises(VideoError, match="no frames from --start to --end"):
-        plan_video(video, wishes=Wishes(model="bicubic"), span=(Fraction(5), None))
+        plan_video(video, options=UpscaleOptions(model="bicubic", start=5))
 
 
 def test_frames_are_counted_where_the_header_is_silent(tmp_path):
     path = tmp_path / "in.mkv"
     write_clip(path, frames=5, times=[0, 3, 4, 9, 20], time_base="1/25")
-    assert plan_video(path, wishes=Wishes(model="bicubic")).frames == 5
+    assert plan_video(path, options=UpscaleOptions(model="bicubic")).frames == 5
 
 
 def test_tiles_are_counted(video):
-    plan = plan_video(video, wishes=Wishes(model="bicubic", tile=64))
+    plan = plan_video(video, options=UpscaleOptions(model="bicubic", tile=64))
     assert plan.tile == 64
     assert plan.tiles == 2 * 3  # 72 and 128 pixels, 16 of 64 shared
     assert "6 tiles of 64" in describe(plan)
@@ -139,7 +142,7 @@ def test_a_folder_goes_on_after_any_failure(tmp_path, monkeypatch):
         return look(source)
 
     monkeypatch.setattr(plan_module, "look_for_faults", stumble)
-    plans, failed = plan_module.plan_folder(tmp_path, wishes=BICUBIC)
+    plans, failed = plan_module.plan_folder(tmp_path, options=BICUBIC)
     assert [plan.frames for plan in plans] == [6]
     assert "a.mkv: out of luck" in failed[0]
 

@@ -13,22 +13,22 @@ from pathlib import Path
 import pytest
 import torch
 from tests.clips import noise_picture, write_clip
+from tests.upscale import upscaled
 
-from vsrkit import upscale_video
 from vsrkit.errors import StoppedError, VideoError, VsrkitError
 from vsrkit.models.bicubic import Bicubic
 from vsrkit.models.zoo import build_model
 from vsrkit.upscale import parts as parts_module
 from vsrkit.upscale import prepare as prepare_module
-from vsrkit.upscale.folder import WorkFolder
 from vsrkit.upscale.job import Progress
+from vsrkit.upscale.work_folder import WorkFolder
 
 KILLS = 24
 
 
 def upscale(source, target, **options):
-    given = {"model": "bicubic", "precision": "float32", "max_memory": "4G", **options}
-    return upscale_video(source, target, **given)
+    given = {"precision": "float32", "max_memory": "4G", **options}
+    return upscaled.upscale(source, target, **given)
 
 
 @pytest.fixture(scope="module")
@@ -87,18 +87,17 @@ def test_kill_9_at_any_moment_changes_no_byte(film, whole, tmp_path):
 def test_a_carried_state_survives_as_well(film, tmp_path, monkeypatch):
     """The state of a recurrent model is taken up where it was left."""
     monkeypatch.setattr(parts_module, "PART_FRAMES", 8)
-    monkeypatch.setattr(parts_module.plan_parts, "__kwdefaults__", {"stride": 1, "frames": 8})
     torch.manual_seed(0)
     model = build_model("rrn-5l")
-    upscale(film, tmp_path / "whole.mkv", model=model, span=(0, 1))
+    upscale(film, tmp_path / "whole.mkv", model=model, end=1)
 
     def stop(progress: Progress) -> None:
         if progress.stage == "upscale" and progress.done == 20:
             raise RuntimeError("crash")
 
     with pytest.raises(RuntimeError, match="crash"):
-        upscale(film, tmp_path / "out.mkv", model=model, span=(0, 1), on_progress=stop)
-    done = upscale(film, tmp_path / "out.mkv", model=model, span=(0, 1))
+        upscale(film, tmp_path / "out.mkv", model=model, end=1, on_progress=stop)
+    done = upscale(film, tmp_path / "out.mkv", model=model, end=1)
     assert done.resumed == 16
     assert (tmp_path / "out.mkv").read_bytes() == (tmp_path / "whole.mkv").read_bytes()
 
@@ -112,15 +111,14 @@ def test_chunks_change_no_byte(film, whole, tmp_path, options):
 @pytest.mark.parametrize("suffix", [".mp4", ".webm"])
 def test_other_containers_have_the_same_bytes_each_time(film, tmp_path, suffix):
     for name in ("a", "b"):
-        upscale(film, tmp_path / f"{name}{suffix}", span=(0, 1))
+        upscale(film, tmp_path / f"{name}{suffix}", end=1)
     assert (tmp_path / f"a{suffix}").read_bytes() == (tmp_path / f"b{suffix}").read_bytes()
 
 
 def test_chunks_and_workers_change_no_byte_of_our_own_model(film, tmp_path):
-    span = (0, 2)
     outputs = []
     for number, options in enumerate([{}, {"chunk": 2, "workers": 2}]):
-        upscale(film, tmp_path / f"{number}.mkv", model="vsrt-s", span=span, **options)
+        upscale(film, tmp_path / f"{number}.mkv", model="vsrt-s", end=2, **options)
         outputs.append((tmp_path / f"{number}.mkv").read_bytes())
     assert outputs[0] == outputs[1]
 
@@ -214,9 +212,9 @@ def test_a_changed_setting_or_input_is_explained(film, tmp_path):
     source.write_bytes(film.read_bytes())
     target = tmp_path / "out.mkv"
     _interrupted(source, target)
-    with pytest.raises(VideoError, match=r"options was crf=17.*now crf=30.*--restart"):
+    with pytest.raises(VideoError, match=r"encoder options: was crf=17.*now crf=30.*--restart"):
         upscale(source, target, crf=30)
-    with pytest.raises(VideoError, match="size was 96x64, now 48x32"):
+    with pytest.raises(VideoError, match="size: was 96x64, now 48x32"):
         upscale(source, target, scale=2)
     write_clip(source, width=24, height=16)
     with pytest.raises(VideoError, match="the input has changed"):
@@ -230,7 +228,8 @@ def test_auto_does_not_change_its_mind(film, tmp_path, monkeypatch):
     _interrupted(film, target)
     manifest = WorkFolder.beside(target).path / "manifest.json"
     content = json.loads(manifest.read_text())
-    content["settings"] |= {"precision": "float32 channels-last", "tile": "64"}
+    precision = {"dtype": "float32", "channels_last": True}
+    content["options"] |= {"precision": precision, "tile": 64}
     manifest.write_text(json.dumps(content))
     done = upscale(film, target, precision="auto", tile=None)
     assert done.resumed > 0
@@ -238,7 +237,7 @@ def test_auto_does_not_change_its_mind(film, tmp_path, monkeypatch):
 
 def test_two_at_once_do_not_disturb_each_other(film, tmp_path):
     target = tmp_path / "out.mkv"
-    with WorkFolder.beside(target).held(), pytest.raises(VsrkitError, match="another vsrkit"):
+    with WorkFolder.beside(target).locked(), pytest.raises(VsrkitError, match="another vsrkit"):
         upscale(film, target)
 
 
@@ -277,8 +276,8 @@ def test_a_job_whose_tile_was_halved_goes_on_with_the_same_command(
     target = tmp_path / "out.mkv"
     with pytest.raises(KeyboardInterrupt):
         upscale(source, target, tile=tile)
-    settings = WorkFolder.beside(target).read().settings
-    assert settings["tile"] == f"64 instead of {tile or 0}"
+    options = WorkFolder.beside(target).read().options
+    assert (options.tile, options.tile_too_large) == (64, tile or 0)
     caplog.clear()
     done = upscale(source, target, tile=tile)
     assert done.frames == 80
@@ -290,7 +289,7 @@ def test_the_library_can_be_used_from_another_thread(film, tmp_path):
     """No signal handler can be set there, and none is needed."""
     results = []
     thread = threading.Thread(
-        target=lambda: results.append(upscale(film, tmp_path / "out.mkv", span=(0, 1)))
+        target=lambda: results.append(upscale(film, tmp_path / "out.mkv", end=1))
     )
     thread.start()
     thread.join()
@@ -304,7 +303,7 @@ def test_the_tile_of_another_video_is_not_taken_over(film, tmp_path, monkeypatch
     _interrupted(film, target)
     manifest = WorkFolder.beside(target).path / "manifest.json"
     content = json.loads(manifest.read_text())
-    content["settings"]["tile"] = "96"
+    content["options"]["tile"] = 96
     manifest.write_text(json.dumps(content))
     asked = []
     plan = prepare_module.plan_memory

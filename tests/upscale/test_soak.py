@@ -9,14 +9,15 @@ from vsrkit.video.read import open_source
 
 SOAK = """
 import resource, sys, torch
-from vsrkit import upscale_video
+from vsrkit import UpscaleOptions, upscale_video
 
 torch.set_num_threads(1)
 peaks = {}
 def note(progress):
     if progress.stage == "upscale":
         peaks[progress.done] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-upscale_video(sys.argv[1], sys.argv[2], model="bicubic", max_memory="2G", on_progress=note)
+options = UpscaleOptions(model="bicubic", max_memory="2G")
+upscale_video(sys.argv[1], sys.argv[2], options=options, on_progress=note)
 print(peaks[200], peaks[750], max(peaks))
 """
 

@@ -134,8 +134,8 @@ def test_names_in_the_current_folder(tmp_path, monkeypatch):
 def test_a_part_of_images_begins_at_zero(tmp_path):
     for number in range(20):
         write_image(tmp_path / "in" / f"{number:02d}.png", torch.rand(3, 16, 16))
-    span, rate = (1.0, 2.0), Fraction(10)
-    upscale(tmp_path / "in", tmp_path / "out.mkv", span=span, frame_rate=rate)
+    rate = Fraction(10)
+    upscale(tmp_path / "in", tmp_path / "out.mkv", start=1.0, end=2.0, frame_rate=rate)
     times = [picture.pts * picture.time_base for picture in decoded(tmp_path / "out.mkv")]
     assert times == [Fraction(n, 10) for n in range(10)]
 

@@ -226,8 +226,7 @@ def test_other_sizes_are_resampled(tmp_path, options, size):
 
 def test_a_span_takes_its_sound_and_chapters_along(tmp_path):
     source = write_rich_clip(tmp_path / "in.mkv", frames=25)
-    span = (Fraction(2, 5), Fraction(4, 5))
-    done = upscale(source, tmp_path / "out.mkv", span=span)
+    done = upscale(source, tmp_path / "out.mkv", start=Fraction(2, 5), end=Fraction(4, 5))
     assert done.frames == 10
     assert [frame.time for frame in decoded(tmp_path / "out.mkv")] == [n / 25 for n in range(10)]
     (sound,) = packets(tmp_path / "out.mkv", "audio")
@@ -244,7 +243,7 @@ def test_interlaced_video_is_made_whole_or_refused(tmp_path, caplog):
     assert upscale(source, tmp_path / "out.mkv").frames == 8
     assert "deinterlaced" in " ".join(caplog.messages)
     with pytest.raises(VideoError, match="interlaced"):
-        upscale(source, tmp_path / "out2.mkv", deinterlace=False)
+        upscale(source, tmp_path / "out2.mkv", deinterlace="refuse")
 
 
 @pytest.mark.parametrize("codec", ["libx265", "libsvtav1", "libvpx-vp9", "ffv1", "prores_ks"])
@@ -262,15 +261,15 @@ def test_codecs(tmp_path, codec):
         ({"codec": "aac"}, "not video"),
         ({"codec": "ffv1", "crf": 3}, "has no crf"),
         ({"pix_fmt": "nonsense"}, "cannot write"),
-        ({"options": {"nonsense": "1"}}, "has no option 'nonsense'"),
-        ({"options": {"preset": "nonsense"}}, "refuses"),
+        ({"encoder_options": {"nonsense": "1"}}, "has no option 'nonsense'"),
+        ({"encoder_options": {"preset": "nonsense"}}, "refuses"),
         ({"scale": 9}, "not possible"),
         ({"scale": 2, "height": 5}, "not both"),
-        ({"device": "cuda:7"}, "CUDA"),
+        ({"device": "cuda:7"}, "has no cuda"),
         ({"device": "abacus"}, "no device"),
         ({"workers": 0}, "at least 1"),
         ({"max_memory": "1M"}, "need at least"),
-        ({"span": (Fraction(9), None)}, "no frames in the time"),
+        ({"start": 9}, "no frames between --start and --end"),
         ({"quality": "superb"}, "best, balanced, fast"),
         ({"precision": "float16"}, "--precision is auto"),
         ({"tile": -1}, "--tile is 0"),

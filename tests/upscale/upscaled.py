@@ -1,8 +1,8 @@
-"""What most tests of the job do: upscale by interpolation, and read what came of it."""
+"""Helpers for tests of whole jobs: upscale with bicubic unless told otherwise, decode a file."""
 
 import av
 
-from vsrkit import upscale_video
+from vsrkit import UpscaleOptions, upscale_video
 
 
 def decoded(path):
@@ -10,5 +10,6 @@ def decoded(path):
         return list(file.decode(video=0))
 
 
-def upscale(source, target, **options):
-    return upscale_video(source, target, **{"model": "bicubic", **options})
+def upscale(source, target, *, on_progress=lambda _: None, **options):
+    given = UpscaleOptions(**{"model": "bicubic", **options})
+    return upscale_video(source, target, options=given, on_progress=on_progress)

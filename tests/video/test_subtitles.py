@@ -3,8 +3,8 @@
 import av
 import pytest
 from tests.clips import write_rich_clip
+from tests.upscale.upscaled import upscale
 
-from vsrkit import upscale_video
 from vsrkit.video.subtitles import from_ass
 
 
@@ -33,7 +33,7 @@ def test_webvtt_escapes_what_it_would_take_for_tags():
 )
 def test_italics_of_srt_leave_no_marks(tmp_path, suffix, said):
     source = write_rich_clip(tmp_path / "in.mkv", words=["Hello <i>x</i>"])
-    upscale_video(source, tmp_path / f"out{suffix}", model="bicubic")
+    upscale(source, tmp_path / f"out{suffix}")
     with av.open(str(tmp_path / f"out{suffix}")) as file:
         texts = [bytes(packet) for packet in file.demux(file.streams.subtitles[0])]
     assert said in texts

@@ -28,7 +28,8 @@ Tile: TypeAlias = Annotated[
     int | None, typer.Option("--tile", "-t", help="Side of tiles; 0 for whole frames.")
 ]
 Chunk: TypeAlias = Annotated[int | None, typer.Option(help="Frames that wait between the stages.")]
-NoDeinterlace: TypeAlias = Annotated[
-    bool, typer.Option("--no-deinterlace", help="Refuse interlaced video instead.")
+Deinterlace: TypeAlias = Annotated[
+    str,
+    typer.Option(help="auto, always, never, or refuse."),
 ]
 FrameRate: TypeAlias = Annotated[str, typer.Option(help="Of images, which do not know theirs.")]

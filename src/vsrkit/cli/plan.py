@@ -38,7 +38,7 @@ def plan(
     tile: options.Tile = None,
     chunk: options.Chunk = None,
     frame_rate: options.FrameRate = "25",
-    no_deinterlace: options.NoDeinterlace = False,
+    deinterlace: options.Deinterlace = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="One object, for programs.")] = False,
 ) -> None:
     """Say what upscaling a video will take and what to know before; write nothing."""
@@ -47,33 +47,33 @@ def plan(
     from vsrkit.errors import VsrkitError
     from vsrkit.upscale import plan
     from vsrkit.upscale.batch import videos_in
-    from vsrkit.upscale.prepare import Wishes
+    from vsrkit.upscale.options import UpscaleOptions
 
-    wishes = Wishes(
+    wanted = UpscaleOptions(
         model=model,
         scale=scale,
         height=height,
+        quality=quality,  # type: ignore[arg-type]
+        start=seconds(start or "0"),
+        end=seconds(end) if end else None,
+        frame_rate=rate(frame_rate),
+        deinterlace=deinterlace,  # type: ignore[arg-type]
         codec=codec,
         crf=crf,
         pix_fmt=pix_fmt,
-        options=key_values(encoder_options or []),
-        quality=quality,  # type: ignore[arg-type]
+        encoder_options=key_values(encoder_options or []),
         device=device,
         precision=precision,  # type: ignore[arg-type]
+        workers=workers,
+        max_memory=max_memory,
         tile=tile,
         chunk=chunk,
-        max_memory=max_memory,
-        workers=workers,
     )
-    span = (seconds(start or "0"), seconds(end) if end else None)
-    fps, whole = rate(frame_rate), not no_deinterlace
     if not videos_in(source):
-        made = plan.plan_video(source, target, wishes, span=span, frame_rate=fps, deinterlace=whole)
+        made = plan.plan_video(source, target, wanted)
         typer.echo(json.dumps(plan.as_json(made), indent=2) if as_json else plan.describe(made))
         return
-    plans, failed = plan.plan_folder(
-        source, target, wishes, span=span, frame_rate=fps, deinterlace=whole
-    )
+    plans, failed = plan.plan_folder(source, target, wanted)
     if as_json:
         typer.echo(json.dumps({"videos": [*map(plan.as_json, plans)], "failed": failed}, indent=2))
     else:

@@ -43,7 +43,7 @@ def upscale(
     raw: Annotated[
         str | None, typer.Option(help="Rawvideo on the input pipe: 320x180,yuv420p,25.")
     ] = None,
-    no_deinterlace: options.NoDeinterlace = False,
+    deinterlace: options.Deinterlace = "auto",
     report: Annotated[
         Path | None, typer.Option(help="Write a page about the result's fidelity.")
     ] = None,
@@ -63,40 +63,42 @@ def upscale(
     """Upscale a video; audio, subtitles, chapters and times are kept. Interrupted, it goes on."""
     from vsrkit.cli.progress import told
     from vsrkit.errors import StoppedError, VsrkitError
-    from vsrkit.upscale.batch import Request, upscale_any
-    from vsrkit.upscale.prepare import Wishes
+    from vsrkit.upscale.batch import upscale_any
+    from vsrkit.upscale.options import UpscaleOptions
 
-    request = Request(
-        source=source,
-        target=target,
-        wishes=Wishes(
-            model=model,
-            scale=scale,
-            height=height,
-            codec=codec,
-            crf=crf,
-            pix_fmt=pix_fmt,
-            options=key_values(encoder_options or []),
-            quality=quality,  # type: ignore[arg-type]
-            device=device,
-            precision=precision,  # type: ignore[arg-type]
-            tile=tile,
-            chunk=chunk,
-            max_memory=max_memory,
-            workers=workers,
-        ),
-        span=(seconds(start or "0"), seconds(end) if end else None),
+    wanted = UpscaleOptions(
+        model=model,
+        scale=scale,
+        height=height,
+        quality=quality,  # type: ignore[arg-type]
+        start=seconds(start or "0"),
+        end=seconds(end) if end else None,
         frame_rate=rate(frame_rate),
-        raw=raw,
-        deinterlace=not no_deinterlace,
+        deinterlace=deinterlace,  # type: ignore[arg-type]
+        codec=codec,
+        crf=crf,
+        pix_fmt=pix_fmt,
+        encoder_options=key_values(encoder_options or []),
+        device=device,
+        precision=precision,  # type: ignore[arg-type]
+        workers=workers,
+        max_memory=max_memory,
+        tile=tile,
+        chunk=chunk,
         overwrite=overwrite,
         restart=restart,
-        report=report,
-        preview=preview,
     )
     try:
         with told(json_progress, pipe=target == "-") as on_progress:
-            lines, failed = upscale_any(request, on_progress)
+            lines, failed = upscale_any(
+                source,
+                target,
+                wanted,
+                raw=raw,
+                report=report,
+                preview=preview,
+                on_progress=on_progress,
+            )
     except StoppedError as stopped:
         typer.echo(f"vsrkit: {stopped}", err=True)
         raise typer.Exit(130) from stopped

@@ -17,6 +17,7 @@ from vsrkit.evaluate.metrics import measured, psnr
 from vsrkit.inference.shots import mark_cuts
 from vsrkit.models.layers.resample import imresize
 from vsrkit.upscale.job import upscale_video
+from vsrkit.upscale.options import UpscaleOptions
 from vsrkit.video.images import read_image, write_image
 from vsrkit.video.read import open_source, read_video
 from vsrkit.video.write import write_video
@@ -74,7 +75,7 @@ def _whole_pipeline(folder: Path, model: str) -> tuple[bool, str]:
     small, large = folder / "in.mp4", folder / "out.mkv"
     # Finest quality: what is compared is our work, not an encoder's.
     write_video(small, degrade(hr, BI(SCALE)), frames_per_second=Fraction(25), crf=1)
-    made = upscale_video(small, large, model=model, device="cpu", crf=1)
+    made = upscale_video(small, large, options=UpscaleOptions(model=model, device="cpu", crf=1))
     lr, sr = list(open_source(small).frames()), list(open_source(large).frames())
     if len(sr) != FRAMES or made.frames != FRAMES:
         return False, f"{len(sr)} frames came of {FRAMES}"

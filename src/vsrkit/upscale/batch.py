@@ -1,28 +1,26 @@
-"""One request of the command line: a video, a pipe, a preview, or a folder of videos."""
+"""Upscale what the command line names: a video, a pipe, a preview, or a folder of videos."""
 
 import logging
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, fields, replace
-from fractions import Fraction
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from vsrkit.errors import StoppedError, VideoError, VsrkitError
 from vsrkit.upscale.fidelity import check_page, write_report
-from vsrkit.upscale.folder import WorkFolder
 from vsrkit.upscale.job import OnProgress, Progress, Upscaled, put_together, upscale_video
+from vsrkit.upscale.options import UpscaleOptions
 from vsrkit.upscale.pipe import RawVideo, piped, upscale_stream, write_parts, write_y4m
-from vsrkit.upscale.prepare import Wishes, prepare, whole_frames
+from vsrkit.upscale.prepare import configure_input, open_input, prepare, stride_of
 from vsrkit.upscale.preview import preview_video
-from vsrkit.upscale.settings import stride_of
 from vsrkit.upscale.target import open_target
+from vsrkit.upscale.work_folder import WorkFolder
 from vsrkit.video.encode import CODEC_OF
 from vsrkit.video.images import is_image, natural_order
 from vsrkit.video.mux import Clock
 from vsrkit.video.probe import UPRIGHT
-from vsrkit.video.read import EVERYTHING, Picture, Source, Span, in_span, open_source
+from vsrkit.video.read import Picture, Source, in_span, open_source
 
 log = logging.getLogger("vsrkit")
 
@@ -30,41 +28,41 @@ VIDEOS = {".mp4", ".mkv", ".mov", ".avi", ".webm", ".m4v", ".y4m", ".mpg", ".mpe
 VIDEOS |= {".wmv", ".flv", ".vob", ".3gp", ".mts"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
-    """What the command line asks for."""
+def upscale_any(
+    source: str,
+    target: str,
+    options: UpscaleOptions,
+    *,
+    raw: str | None = None,
+    report: Path | None = None,
+    preview: int | None = None,
+    on_progress: OnProgress = lambda _: None,
+) -> tuple[list[str], int]:
+    """Upscale a video, a pipe or a folder of videos; lines to show, and how many videos failed.
 
-    source: str
-    target: str
-    wishes: Wishes
-    span: Span = EVERYTHING
-    frame_rate: Fraction = Fraction(25)
-    raw: str | None = None
-    deinterlace: bool = True
-    overwrite: bool = False
-    restart: bool = False
-    report: Path | None = None
-    preview: int | None = None
-
-
-def upscale_any(request: Request, on_progress: OnProgress) -> tuple[list[str], int]:
-    """Do it; lines to show at the end, and how many videos failed."""
-    if request.raw and request.source != "-":
-        raise VideoError("--raw says what comes through a pipe; it goes with -i -")
-    if "-" in (request.source, request.target):
-        if request.report or request.preview is not None:
+    source: as in `upscale_video`, a folder of videos, or `-` for standard input.
+    target: as in `upscale_video`, a folder for videos, or `-` for standard output.
+    options: of every video.
+    raw: size, format and rate of rawvideo on standard input, such as `320x180,yuv420p,25`.
+    report: page to write about the fidelity of the result.
+    preview: upscale only so many frames of each shot and write pictures.
+    on_progress: called after every frame.
+    """
+    if raw and source != "-":
+        raise VideoError("--raw describes what comes through a pipe; use it with -i -")
+    if "-" in (source, target):
+        if report or preview is not None:
             raise VideoError("--report and --preview need files; a pipe can be read only once")
-        return [_through_pipe(request, on_progress)], 0
-    if videos := videos_in(Path(request.source)):
-        run = _folder if request.preview is None else _preview_folder
-        return run(request, videos, on_progress)
-    if request.preview is not None:
-        if Path(request.target).suffix:
-            raise VideoError(
-                f"a preview is a folder of pictures; {request.target} looks like a file"
-            )
-        return _preview(request, on_progress), 0
-    return [_one(request, on_progress)], 0
+        return [_through_pipe(source, target, options, raw, on_progress)], 0
+    if videos := videos_in(Path(source)):
+        if preview is not None:
+            return _preview_folder(videos, Path(target), options, preview, on_progress)
+        return _folder(source, target, options, report, videos, on_progress)
+    if preview is not None:
+        if Path(target).suffix:
+            raise VideoError(f"a preview is a folder of pictures; {target} looks like a file")
+        return _preview(source, Path(target), options, preview, on_progress), 0
+    return [_one(source, target, options, report, on_progress)], 0
 
 
 def videos_in(folder: Path) -> list[Path]:
@@ -93,37 +91,30 @@ def targets_of(videos: list[Path], folder: Path) -> list[Path]:
     return [folder / names[video] for video in videos]
 
 
-def _one(request: Request, on_progress: OnProgress) -> str:
-    if request.report:
-        check_page(request.report)
-        _check_comparable(request)
-    wishes = {f.name: getattr(request.wishes, f.name) for f in fields(Wishes)}
-    done = upscale_video(
-        request.source,
-        request.target,
-        **wishes,
-        span=request.span,
-        frame_rate=request.frame_rate,
-        deinterlace=request.deinterlace,
-        overwrite=request.overwrite,
-        restart=request.restart,
-        on_progress=on_progress,
-    )
-    if request.report:
-        source = open_source(request.source, frame_rate=request.frame_rate)
-        source = replace(source, span=request.span, deinterlace=request.deinterlace)
-        write_report(source, open_source(request.target), request.report)
+def _one(
+    source: str | Path,
+    target: str | Path,
+    options: UpscaleOptions,
+    report: Path | None,
+    on_progress: OnProgress,
+) -> str:
+    if report:
+        check_page(report)
+        _check_comparable(source, options)
+    done = upscale_video(source, target, options=options, on_progress=on_progress)
+    if report:
+        write_report(open_input(source, options, warn=False), open_source(target), report)
     return describe(done)
 
 
-def _check_comparable(request: Request) -> None:
+def _check_comparable(path: str | Path, options: UpscaleOptions) -> None:
     """Refuse a report on an output that is smaller than its input before it is made."""
-    source, wanted = open_source(request.source), request.wishes.height
+    source, wanted = open_source(path), options.height
     height, _ = source.turned_size(source.info.height, source.info.width)
     if wanted is not None and wanted < height:
         raise VideoError(
             f"a report needs an upscaled video, and --height {wanted} is less than the "
-            f"{height} lines of {request.source}; leave --report out"
+            f"{height} lines of {path}; leave --report out"
         )
 
 
@@ -138,27 +129,29 @@ def describe(done: Upscaled) -> str:
     )
 
 
-def _folder(request: Request, videos: list[Path], on_progress: OnProgress) -> tuple[list[str], int]:
+def _folder(
+    source: str,
+    folder: str,
+    options: UpscaleOptions,
+    report: Path | None,
+    videos: list[Path],
+    on_progress: OnProgress,
+) -> tuple[list[str], int]:
     """Every video of a folder; one that fails does not stop the others."""
     lines, failed = [], 0
-    if Path(request.target).is_file() or Path(request.target).suffix.lower() in CODEC_OF:
-        raise VideoError(f"{request.source} holds videos, so the output is a folder, too")
-    if Path(request.target).resolve() == Path(request.source).resolve():
-        raise VideoError(f"input and output are the same folder, {request.source}; name another")
-    targets = targets_of(videos, Path(request.target))
+    if Path(folder).is_file() or Path(folder).suffix.lower() in CODEC_OF:
+        raise VideoError(f"{source} holds videos, so the output is a folder, too")
+    if Path(folder).resolve() == Path(source).resolve():
+        raise VideoError(f"input and output are the same folder, {source}; name another")
+    targets = targets_of(videos, Path(folder))
     for video, target in zip(videos, targets, strict=True):
         begun = WorkFolder.beside(target).path.exists()
-        if target.exists() and not target.samefile(video) and not (request.overwrite or begun):
+        if target.exists() and not target.samefile(video) and not (options.overwrite or begun):
             lines.append(f"{target}: is there already and was left; -y makes it anew")
             continue
-        page = request.report and request.report.with_name(f"{video.stem}-{request.report.name}")
+        page = report and report.with_name(f"{video.stem}-{report.name}")
         try:
-            lines.append(
-                _one(
-                    replace(request, source=str(video), target=str(target), report=page),
-                    on_progress,
-                )
-            )
+            lines.append(_one(video, target, options, page, on_progress))
         except StoppedError:
             raise
         except Exception as error:  # noqa: BLE001  whatever is wrong with one, the others go on
@@ -169,66 +162,70 @@ def _folder(request: Request, videos: list[Path], on_progress: OnProgress) -> tu
 
 
 def _preview_folder(
-    request: Request, videos: list[Path], on_progress: OnProgress
+    videos: list[Path],
+    folder: Path,
+    options: UpscaleOptions,
+    frames: int,
+    on_progress: OnProgress,
 ) -> tuple[list[str], int]:
     """A folder of pictures for each video, under its name."""
     lines, failed = [], 0
     for video in videos:
-        one = replace(request, source=str(video), target=str(Path(request.target) / video.name))
         try:
-            lines += _preview(one, on_progress)
+            lines += _preview(video, folder / video.name, options, frames, on_progress)
         except Exception as error:  # noqa: BLE001  whatever is wrong with one, the others go on
             failed += 1
             lines.append(f"{video}: failed: {str(error) or type(error).__name__}")
     return lines, failed
 
 
-def _preview(request: Request, on_progress: OnProgress) -> list[str]:
-    source = open_source(request.source, frame_rate=request.frame_rate)
-    source = whole_frames(replace(source, span=request.span, deinterlace=request.deinterlace))
-    prepared = prepare(source, request.wishes, suffix=None)
-    assert request.preview is not None
-    if request.preview < 1:
-        raise VsrkitError(f"--preview shows at least one frame of each shot, not {request.preview}")
+def _preview(
+    path: str | Path,
+    folder: Path,
+    options: UpscaleOptions,
+    frames: int,
+    on_progress: OnProgress,
+) -> list[str]:
+    source = open_input(path, options)
+    prepared = prepare(source, options, suffix=None)
+    if frames < 1:
+        raise VsrkitError(f"--preview shows at least one frame of each shot, not {frames}")
 
     def show(what: str, done: int, total: int) -> None:
         stage = "scan" if what == "scan" else "upscale"
         on_progress(Progress(stage=stage, done=done, total=total or None))  # type: ignore[arg-type]
 
-    stride = stride_of(prepared.engine.spec, request.wishes.quality)
+    stride = stride_of(prepared.engine.spec, options.quality)
     written = preview_video(
-        source,
-        prepared.engine,
-        Path(request.target),
-        frames=request.preview,
-        stride=stride,
-        on_progress=show,
+        source, prepared.engine, folder, frames=frames, stride=stride, on_progress=show
     )
     return [str(path) for path in written]
 
 
-def _through_pipe(request: Request, on_progress: OnProgress) -> str:
+def _through_pipe(
+    path: str, target: str, options: UpscaleOptions, raw: str | None, on_progress: OnProgress
+) -> str:
     """Standard input or output: read once, so nothing is there to go on from."""
     with ExitStack() as stack:
-        if request.source == "-":
-            raw = RawVideo.parse(request.raw) if request.raw else None
+        if path == "-":
+            deinterlace = "never" if options.deinterlace == "refuse" else options.deinterlace
             info, pictures = stack.enter_context(
-                piped(sys.stdin.buffer, raw, deinterlace=request.deinterlace)
+                piped(
+                    sys.stdin.buffer,
+                    RawVideo.parse(raw) if raw else None,
+                    deinterlace=deinterlace,
+                )
             )
-            source = Source(
-                path=Path("-"), info=info, span=request.span, deinterlace=request.deinterlace
-            )
-            whole_frames(source)
+            source = configure_input(Source(path=Path("-"), info=info), options)
             pictures = in_span(pictures, source)
         else:
-            source = open_source(request.source, frame_rate=request.frame_rate)
-            source = replace(source, span=request.span, deinterlace=request.deinterlace)
-            pictures = whole_frames(source).pictures()
+            source = open_input(path, options)
+            pictures = source.pictures()
         times: list[int] = []
         read = counted(pictures, times, on_progress, source.info.frames)
-        if request.target == "-":
-            return _to_pipe(request, source, read)
-        return _pipe_to_file(request, source, read, times)
+        if target == "-":
+            return _to_pipe(source, options, read)
+        return _pipe_to_file(source, target, options, read, times)
 
 
 def counted(
@@ -241,11 +238,9 @@ def counted(
         on_progress(Progress(stage="upscale", done=len(times), total=total))
 
 
-def _to_pipe(request: Request, source: Source, pictures: Iterator[Picture]) -> str:
+def _to_pipe(source: Source, options: UpscaleOptions, pictures: Iterator[Picture]) -> str:
     with TemporaryDirectory(prefix="vsrkit-") as scratch:
-        prepared = prepare(
-            source, request.wishes, suffix=".y4m", scratch=Path(scratch), by_rows=False
-        )
+        prepared = prepare(source, options, suffix=".y4m", scratch=Path(scratch), by_rows=False)
         assert prepared.encoding is not None
         frames = upscale_stream(
             pictures,
@@ -273,17 +268,19 @@ def _nothing_left_behind(folder: WorkFolder) -> Iterator[None]:
 
 
 def _pipe_to_file(
-    request: Request, source: Source, pictures: Iterator[Picture], times: list[int]
+    source: Source,
+    target: str,
+    options: UpscaleOptions,
+    pictures: Iterator[Picture],
+    times: list[int],
 ) -> str:
-    goal = open_target(request.target, source, overwrite=request.overwrite)
+    goal = open_target(target, source, overwrite=options.overwrite)
     if goal.images:
         raise VideoError("a pipe becomes a video file or a pipe; name the output *.mkv or -")
     folder = WorkFolder.beside(goal.path)
-    with folder.held(), _nothing_left_behind(folder):
+    with folder.locked(), _nothing_left_behind(folder):
         suffix = goal.path.suffix.lower()
-        prepared = prepare(
-            source, request.wishes, suffix=suffix, scratch=folder.path, by_rows=False
-        )
+        prepared = prepare(source, options, suffix=suffix, scratch=folder.path, by_rows=False)
         for line in prepared.notes:
             log.warning("%s", line)
         assert prepared.encoding is not None

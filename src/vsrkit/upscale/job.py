@@ -4,32 +4,32 @@ import logging
 import os
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from fractions import Fraction
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from torch import nn
-
 from vsrkit.errors import StoppedError, VideoError
-from vsrkit.hardware.precision import PrecisionName
 from vsrkit.inference.engine import Engine
-from vsrkit.upscale.folder import Manifest, WorkFolder, differences, remove_leftovers
 from vsrkit.upscale.interrupt import AtHand, stopping
-from vsrkit.upscale.manifest import describe_settings
-from vsrkit.upscale.parts import Part, plan_parts
-from vsrkit.upscale.prepare import Prepared, Wishes, prepare, whole_frames
+from vsrkit.upscale.options import DEFAULT_OPTIONS, ResolvedOptions, UpscaleOptions
+from vsrkit.upscale.parts import Index, Part, fingerprint, plan_parts, scan
+from vsrkit.upscale.prepare import (
+    PreparedJob,
+    open_input,
+    prepare,
+    resolve_options,
+    stride_of,
+)
 from vsrkit.upscale.produce import Recipe
-from vsrkit.upscale.scan import Index, fingerprint, scan
-from vsrkit.upscale.settings import Choices, Quality, engines_for, stride_of, with_smaller_tile
 from vsrkit.upscale.target import Target, finish_images, image_names, open_target
-from vsrkit.upscale.workers import run_parts
+from vsrkit.upscale.work_folder import Manifest, WorkFolder, remove_leftovers
+from vsrkit.upscale.workers import engines_for, run_parts
 from vsrkit.video.encode import Encoding
 from vsrkit.video.mux import Clock, assemble
 from vsrkit.video.probe import UPRIGHT
-from vsrkit.video.read import EVERYTHING, Source, exact_span, open_source
+from vsrkit.video.read import EVERYTHING, Source
 
 log = logging.getLogger("vsrkit")
 
@@ -66,85 +66,55 @@ def upscale_video(
     source: str | Path,
     target: str | Path,
     *,
-    model: str | Path | nn.Module | None = None,
-    scale: int | None = None,
-    height: int | None = None,
-    codec: str | None = None,
-    crf: int | None = None,
-    pix_fmt: str | None = None,
-    options: Mapping[str, str] | None = None,
-    quality: Quality = "best",
-    device: str = "auto",
-    precision: PrecisionName = "auto",
-    tile: int | None = None,
-    chunk: int | None = None,
-    max_memory: int | str | None = None,
-    workers: int = 1,
-    span: tuple[Fraction | float, Fraction | float | None] = EVERYTHING,
-    frame_rate: Fraction = Fraction(25),
-    deinterlace: bool = True,
-    overwrite: bool = False,
-    restart: bool = False,
+    options: UpscaleOptions = DEFAULT_OPTIONS,
     on_progress: OnProgress = lambda _: None,
 ) -> Upscaled:
-    """Upscale a video (or a folder or pattern of images) into a file or a folder of images.
+    """Upscale a video, or a folder or pattern of images, into a video or a folder of images.
 
-    Everything but the pictures is kept. What is finished lies in a hidden folder beside the target
-    until all is; the same call after a crash goes on from there, to the same bytes.
+    Audio, subtitles, chapters, attachments, metadata and times are kept. Finished parts are stored
+    in a hidden work folder beside the target until the output is complete; the same call after a
+    crash continues from them and gives the same bytes.
 
-    scale, height: of the result; the model's own factor if neither is given.
-    tile: side in LR pixels, 0 for whole frames, None to choose by memory.
-    max_memory: bytes, or text such as "2G", for all processes together.
-    span: seconds from the first frame: begin and end.
-    restart: throw away what an earlier run with other settings has finished.
+    source: path of a video, folder of images, or pattern such as `frames/%04d.png`.
+    target: path of a video, folder for PNG files, or pattern such as `out/%04d.png`.
+    options: what to make of the source, and which resources to use.
+    on_progress: called after every frame, in the thread of the caller.
     """
     begin = time.monotonic()
-    wishes = Wishes(
-        model=model,
-        scale=scale,
-        height=height,
-        codec=codec,
-        crf=crf,
-        pix_fmt=pix_fmt,
-        options=options or {},
-        quality=quality,
-        device=device,
-        precision=precision,
-        tile=tile,
-        chunk=chunk,
-        max_memory=max_memory,
-        workers=workers,
+    video = open_input(source, options)
+    cleanup_only = not options.restart and WorkFolder.beside(Path(target)).only_cleanup_remains(
+        Path(target)
     )
-    opened = open_source(source, frame_rate=frame_rate)
-    wanted = replace(opened, span=exact_span(*span), deinterlace=deinterlace)
-    left = WorkFolder.beside(Path(target))
-    tidying = not restart and left.only_tidying_remains(Path(target))
-    goal = open_target(target, wanted, overwrite=overwrite or tidying)
-    wanted = whole_frames(wanted)
+    goal = open_target(target, video, overwrite=options.overwrite or cleanup_only)
     folder = WorkFolder.beside(goal.path)
-    with _held(folder, goal):
-        if restart:
+    with _locked(folder, goal):
+        if options.restart:
             folder.clear()
         earlier = folder.read()
-        chosen = _choices(earlier, wanted)
+        input_hash = fingerprint(video)
+        same_input = earlier is not None and earlier.options.input == input_hash
+        kept = earlier.options if earlier and same_input else None
         prepared = prepare(
-            wanted,
-            wishes,
+            video,
+            options,
             suffix=None if goal.images else goal.path.suffix.lower(),
-            chosen=chosen,
+            earlier=kept,
             scratch=folder.path,
         )
         for line in prepared.notes:
             log.warning("%s", line)
+        resolved = resolve_options(
+            video, prepared, options, output=goal.kind, input_hash=input_hash, earlier=kept
+        )
         spec = prepared.engine.spec
-        stride, engines = stride_of(spec, quality), engines_for(prepared.engine, workers)
-        settings = describe_settings(wanted, prepared, goal, quality, chosen)
-        manifest = _manifest(folder, earlier, settings, wanted, on_progress)
+        stride = stride_of(spec, options.quality)
+        engines = engines_for(prepared.engine, options.workers)
+        manifest = _manifest(folder, earlier, resolved, video, on_progress)
         index = manifest.index
         parts = list(plan_parts(index.shots, spec.context, stride=stride))
-        recipe = _recipe(wanted, goal, folder, prepared, len(index.times))
+        recipe = _recipe(video, goal, folder, prepared, len(index.times))
         resumed = len(index.times)
-        if not tidying:
+        if not cleanup_only:
             resumed = _make_missing(parts, recipe, engines, manifest, on_progress)
             on_progress(Progress(stage="write", done=0, total=1))
             _finish(goal, recipe, parts, index)
@@ -162,15 +132,8 @@ def upscale_video(
     )
 
 
-def _choices(earlier: Manifest | None, source: Source) -> Choices:
-    """What an earlier run decided; one of another video has nothing to say about this one."""
-    if earlier is None or earlier.settings.get("input") != fingerprint(source):
-        return Choices()
-    return Choices.of(earlier.settings)
-
-
 def _recipe(
-    source: Source, goal: Target, folder: WorkFolder, prepared: Prepared, frames: int
+    source: Source, goal: Target, folder: WorkFolder, prepared: PreparedJob, frames: int
 ) -> Recipe:
     return Recipe(
         source=source,
@@ -187,9 +150,9 @@ def _recipe(
 
 
 @contextmanager
-def _held(folder: WorkFolder, goal: Target) -> Iterator[None]:
+def _locked(folder: WorkFolder, goal: Target) -> Iterator[None]:
     try:
-        with folder.held():
+        with folder.locked():
             remove_leftovers(folder.path)
             yield
     except OSError as error:
@@ -200,22 +163,22 @@ def _held(folder: WorkFolder, goal: Target) -> Iterator[None]:
 def _manifest(
     folder: WorkFolder,
     earlier: Manifest | None,
-    settings: Mapping[str, str],
+    options: ResolvedOptions,
     source: Source,
     on_progress: OnProgress,
 ) -> Manifest:
     """The manifest of the earlier run, if this is the same job; else a new one."""
     if earlier:
-        if changed := differences(earlier.settings, settings):
+        if changed := earlier.options.differences(options):
             raise VideoError(
-                f"unfinished work of other settings lies in {folder.path} "
-                f"({'; '.join(changed)}); run with those again, or --restart to begin anew"
+                f"{folder.path} holds an unfinished job with other options "
+                f"({'; '.join(changed)}); repeat those to resume it, or add --restart to discard it"
             )
         return earlier
     folder.clear()
     total = source.info.frames if source.span == EVERYTHING else None
     index = scan(source, lambda n: on_progress(Progress(stage="scan", done=n, total=total)))
-    manifest = Manifest(settings, index)
+    manifest = Manifest(options=options, index=index)
     folder.write(manifest)
     return manifest
 
@@ -247,9 +210,8 @@ def _make_missing(
             show(value)
         elif what == "tile":
             log.warning("memory did not suffice: goes on in tiles of %d pixels", value)
-            recipe.folder.write(
-                replace(manifest, settings=with_smaller_tile(manifest.settings, value))
-            )
+            smaller = manifest.options.with_smaller_tile(value)
+            recipe.folder.write(manifest.model_copy(update={"options": smaller}))
 
     if missing:
         show(missing[0].start)  # the clock starts here: frames of a part may come all at once

@@ -18,13 +18,13 @@ from vsrkit.errors import VideoError
 from vsrkit.inference.engine import Engine, upscale_marked
 from vsrkit.inference.shots import mark_cuts
 from vsrkit.models.layers.resample import fitted
-from vsrkit.upscale.folder import WorkFolder
 from vsrkit.upscale.parts import PART_FRAMES
 from vsrkit.upscale.prefetch import ahead
+from vsrkit.upscale.work_folder import WorkFolder
 from vsrkit.video.encode import Encoder, Encoding, encode_all
 from vsrkit.video.files import write_packets
 from vsrkit.video.probe import UPRIGHT, Turn, VideoInfo, describe, video_stream
-from vsrkit.video.read import Picture, decode, deinterlaced, timed, turned
+from vsrkit.video.read import Deinterlace, Picture, decode, deinterlaced, timed, turned
 from vsrkit.video.y4m import FRAME, y4m_header
 
 
@@ -50,9 +50,14 @@ class RawVideo:
 
 @contextmanager
 def piped(
-    stream: IO[bytes], raw: RawVideo | None = None, *, deinterlace: bool = True
+    stream: IO[bytes], raw: RawVideo | None = None, *, deinterlace: Deinterlace = "auto"
 ) -> Iterator[tuple[VideoInfo, Iterator[Picture]]]:
-    """What a pipe holds, and its frames."""
+    """Open a video that comes through a pipe: its properties and its frames.
+
+    stream: the pipe.
+    raw: size, format and rate of rawvideo; None for formats with a header, such as y4m.
+    deinterlace: as in `Source`.
+    """
     options = {}
     if raw:
         options = {
@@ -66,18 +71,20 @@ def piped(
         reason = getattr(error, "strerror", None) or str(error)
         raise VideoError(f"cannot read a video from the pipe: {reason}") from error
     with container:
-        yield _look(container, deinterlace=deinterlace)
+        yield _first_look(container, deinterlace)
 
 
-def _look(container: InputContainer, *, deinterlace: bool) -> tuple[VideoInfo, Iterator[Picture]]:
+def _first_look(
+    container: InputContainer, deinterlace: Deinterlace
+) -> tuple[VideoInfo, Iterator[Picture]]:
     path = Path("-")
     stream = video_stream(container, path)
     decoded = decode(container, stream, path)
     first = next(decoded)
     info = replace(describe(container, stream, [first]), streams=())
     pictures: Iterator[VideoFrame] = chain([first], decoded)
-    if info.interlaced and deinterlace:
-        pictures = deinterlaced(pictures, stream)
+    if deinterlace == "always" or (info.interlaced and deinterlace == "auto"):
+        pictures = deinterlaced(pictures, stream, every=deinterlace == "always")
     return info, timed(pictures, info)
 
 

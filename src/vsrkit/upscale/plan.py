@@ -4,7 +4,6 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
-from fractions import Fraction
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -20,14 +19,14 @@ from vsrkit.inference.windows import Piece
 from vsrkit.models.layers.resample import fitted
 from vsrkit.models.spec import Carried
 from vsrkit.upscale.batch import targets_of, videos_in
-from vsrkit.upscale.prepare import Prepared, Wishes, prepare, whole_frames
+from vsrkit.upscale.options import DEFAULT_OPTIONS, UpscaleOptions
+from vsrkit.upscale.prepare import PreparedJob, open_input, prepare, stride_of
 from vsrkit.upscale.sampling import count_frames, middle, sample
-from vsrkit.upscale.settings import stride_of
 from vsrkit.upscale.source_checks import look_for_faults, warnings
 from vsrkit.video.encode import Encoder, Encoding
 from vsrkit.video.images import encode_png
 from vsrkit.video.probe import VideoInfo, probe
-from vsrkit.video.read import EVERYTHING, Source, Span, open_source
+from vsrkit.video.read import Source
 
 CROP = 96  # side of the part that is upscaled for the measurement
 MADE = 6  # frames upscaled for it, at least: an encoder needs a few to show what it saves
@@ -71,34 +70,30 @@ class Measured:
 def plan_video(
     source: str | Path,
     target: str | Path = "output.mkv",
-    wishes: Wishes = Wishes(),  # noqa: B008  frozen
-    *,
-    span: Span = EVERYTHING,
-    frame_rate: Fraction = Fraction(25),
-    deinterlace: bool = True,
+    options: UpscaleOptions = DEFAULT_OPTIONS,
 ) -> Plan:
-    """Look at a video, try a small part of it, and say what upscaling it all will take.
+    """Estimate what upscaling a video will take, from its properties and a run on a small part.
 
-    Everything is as in `upscale_video`; of the target only the ending counts (none: PNG files, - is
-    a pipe), and nothing is written. Where the file does not say how many frames it has, its packets
-    are counted.
+    Nothing is written. If the header has no number of frames, the packets are counted.
+
+    source: as in `upscale_video`.
+    target: as in `upscale_video`, or `-` for a pipe; only its suffix is used.
+    options: as in `upscale_video`.
     """
     if str(source) == "-":
         raise VideoError("a pipe can be read only once; plan needs a file")
     if videos_in(Path(source)):
         raise VideoError(f"{source} is a folder of videos; plan_folder looks at each")
-    opened = replace(open_source(source, frame_rate=frame_rate), span=span)
-    if opened.info.interlaced and not deinterlace:
-        whole_frames(replace(opened, deinterlace=False))
+    opened = open_input(source, options, warn=False)
     if opened.info.frames is None:
         opened = replace(opened, info=probe(source, count=True))
     suffix = ".y4m" if str(target) == "-" else Path(target).suffix.lower()
-    prepared = prepare(opened, wishes, suffix=suffix if suffix not in ("", ".png") else None)
+    prepared = prepare(opened, options, suffix=suffix if suffix not in ("", ".png") else None)
     info, memory = opened.info, prepared.memory
     frames = count_frames(opened)
     if frames == 0:
         raise VideoError(f"{source} has no frames from --start to --end")
-    measured = measure(opened, prepared, stride_of(prepared.engine.spec, wishes.quality))
+    measured = measure(opened, prepared, stride_of(prepared.engine.spec, options.quality))
     tiles, area = _tiles(prepared.engine, info)
     pixels = prepared.height * prepared.width
     keys = ceil(frames / KEYFRAME_EVERY)
@@ -117,7 +112,7 @@ def plan_video(
         pix_fmt=prepared.encoding.pix_fmt if prepared.encoding else "rgb",
         tile=prepared.engine.spec.tile or memory.tile,
         tiles=tiles,
-        peak_memory=memory.peak * wishes.workers,
+        peak_memory=memory.peak * options.workers,
         seconds_per_frame=per_frame,
         seconds=frames * per_frame,
         file_size=round(size),
@@ -130,21 +125,14 @@ def plan_video(
 def plan_folder(
     folder: str | Path,
     target: str | Path = "output",
-    wishes: Wishes = Wishes(),  # noqa: B008  frozen
-    *,
-    span: Span = EVERYTHING,
-    frame_rate: Fraction = Fraction(25),
-    deinterlace: bool = True,
+    options: UpscaleOptions = DEFAULT_OPTIONS,
 ) -> tuple[list[Plan], list[str]]:
     """The plans of all videos of a folder, and a line for each that cannot be upscaled."""
     videos = videos_in(Path(folder))
     plans, failed = [], []
     for video, path in zip(videos, targets_of(videos, Path(target)), strict=True):
         try:
-            made = plan_video(
-                video, path, wishes, span=span, frame_rate=frame_rate, deinterlace=deinterlace
-            )
-            plans.append(made)
+            plans.append(plan_video(video, path, options))
         except Exception as error:  # noqa: BLE001  whatever is wrong with one, the others go on
             failed.append(f"{video}: {str(error) or type(error).__name__}")
     return plans, failed
@@ -156,7 +144,7 @@ def _kept(info: VideoInfo, suffix: str) -> list[str]:
     return [s.kind for s in info.streams if s.kind in places.get(suffix, ("audio", "subtitle"))]
 
 
-def measure(source: Source, prepared: Prepared, stride: int) -> Measured:
+def measure(source: Source, prepared: PreparedJob, stride: int) -> Measured:
     """Upscale the middle of a few frames in a row from the middle of the video, and encode it."""
     engine, info = prepared.engine, source.info
     side = engine.spec.tile or CROP

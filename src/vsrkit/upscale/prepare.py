@@ -1,29 +1,25 @@
-"""From what the user asks for to what will run: model, tile, precision, device, encoder."""
+"""Resolve options into a job that can run: source, model, tiles, precision, device, encoder."""
 
 import logging
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import get_args
+from typing import Literal
 
+import av
 import torch
 from av.video.format import VideoFormat
 from torch import nn
 
+from vsrkit import __version__
 from vsrkit.errors import MemoryLimitError, VideoError, VsrkitError
 from vsrkit.hardware.device import resolve_device
-from vsrkit.hardware.memory import format_size, free_memory, parse_size
-from vsrkit.hardware.precision import PrecisionName
+from vsrkit.hardware.memory import format_size
 from vsrkit.inference.engine import Engine, make_engine
-from vsrkit.inference.memory import (
-    FRAME,
-    SHARE,
-    MemoryPlan,
-    plan_memory,
-)
-from vsrkit.models.spec import Spec
+from vsrkit.inference.memory import FRAME, MemoryPlan, plan_memory
+from vsrkit.models.spec import Spec, Window
+from vsrkit.models.weights import model_digest
 from vsrkit.models.zoo import default_model, load_model
-from vsrkit.upscale.settings import Choices, Quality, choose_precision, output_size
+from vsrkit.upscale.options import Quality, ResolvedOptions, UpscaleOptions
 from vsrkit.video.colour import layout_of, picture_bytes, planar_format
 from vsrkit.video.encode import (
     LEAN_CODECS,
@@ -34,87 +30,102 @@ from vsrkit.video.encode import (
     what_is_spared,
 )
 from vsrkit.video.mux import check_container
-from vsrkit.video.read import Source
+from vsrkit.video.probe import VideoInfo
+from vsrkit.video.read import Source, open_source
 
 log = logging.getLogger("vsrkit")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wishes:
-    """What is asked of the result and of the machine; None leaves the choice to us."""
-
-    model: str | Path | nn.Module | None = None
-    scale: int | None = None
-    height: int | None = None
-    codec: str | None = None
-    crf: int | None = None
-    pix_fmt: str | None = None
-    options: Mapping[str, str] = field(default_factory=dict)
-    quality: Quality = "best"
-    device: str = "auto"
-    precision: PrecisionName = "auto"
-    tile: int | None = None
-    chunk: int | None = None
-    max_memory: int | str | None = None
-    workers: int = 1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Prepared:
-    """What will run."""
+class PreparedJob:
+    """A job that is ready to run."""
 
     model: str
     engine: Engine
     memory: MemoryPlan
-    height: int  # of the result
+    height: int  # of the output
     width: int
     encoding: Encoding | None  # None for images
-    notes: tuple[str, ...] = ()  # what the encoder does otherwise than usual, for memory's sake
+    notes: tuple[str, ...] = ()  # where the encoder differs from the default to save memory
+
+
+def open_input(path: str | Path, options: UpscaleOptions, *, warn: bool = True) -> Source:
+    """Open a source with the time span, frame rate and deinterlacing of the options.
+
+    warn: whether to log that the source will be deinterlaced.
+    """
+    return configure_input(open_source(path, frame_rate=options.frame_rate), options, warn=warn)
+
+
+def configure_input(source: Source, options: UpscaleOptions, *, warn: bool = True) -> Source:
+    """Set the time span and deinterlacing of an open source; check that it may be deinterlaced."""
+    interlaced = source.info.interlaced
+    if options.deinterlace == "refuse":
+        if interlaced:
+            raise VideoError(
+                f"{source.path} is flagged as interlaced; --deinterlace auto deinterlaces it, "
+                "--deinterlace never treats it as progressive"
+            )
+        return replace(source, span=options.span)
+    if options.deinterlace == "always" and source.images:
+        raise VideoError(f"{source.path} holds images; --deinterlace always works on videos only")
+    if warn and options.deinterlace == "always":
+        log.warning("%s: all frames are deinterlaced (bwdif)", source.path)
+    elif warn and interlaced and options.deinterlace == "auto":
+        log.warning("%s is interlaced: its frames are deinterlaced (bwdif)", source.path)
+    return replace(source, span=options.span, deinterlace=options.deinterlace)
 
 
 def prepare(
     source: Source,
-    wishes: Wishes,
+    options: UpscaleOptions,
     *,
     suffix: str | None,
-    chosen: Choices = Choices(),  # noqa: B008  frozen
+    earlier: ResolvedOptions | None = None,
     scratch: Path | None = None,
     by_rows: bool = True,
-) -> Prepared:
-    """Choose everything before the first frame, and refuse what cannot work.
+) -> PreparedJob:
+    """Make every choice before the first frame, and refuse what cannot work.
 
-    suffix: of the video to be written; None for images.
-    chosen: what an earlier run of the same job decided.
-    scratch: a folder for what does not fit into memory.
-    by_rows: whether the frames of the source can be read again and again; those of a pipe cannot.
+    source: opened by `open_input`.
+    suffix: of the video to be written, in lower case; None for images.
+    earlier: options of an unfinished run of the same job, whose choices are kept.
+    scratch: folder for tiles that do not fit into memory.
+    by_rows: whether frames can be read a few rows at a time; those of a pipe cannot.
     """
-    name, model = _model(wishes.model)
+    name, model = _load(options.model)
     spec: Spec = model.spec  # type: ignore[assignment]
-    _check(wishes, spec)
+    if options.tile and options.tile < spec.minimum:
+        raise VsrkitError(
+            f"--tile is 0 for whole frames or at least {spec.minimum} pixels, not {options.tile}"
+        )
     info = source.info
     if any(component.is_alpha for component in VideoFormat(info.pix_fmt).components):
-        log.warning("what is transparent in %s does not stay so", source.path)
-    height, width = output_size(info, model, scale=wishes.scale, height=wishes.height)
-    device = resolve_device(wishes.device)
-    if wishes.chunk is None and _few_cores(device, wishes.workers):
-        wishes = replace(wishes, chunk=0)
-    encoding, memory, notes = _fitting(
-        source, wishes, model, (height, width), suffix=suffix, chosen=chosen, by_rows=by_rows
+        log.warning("the alpha channel of %s is dropped", source.path)
+    height, width = output_size(info, spec, scale=options.scale, height=options.height)
+    device = resolve_device(options.device)
+    if options.chunk is None and _few_cores(device, options.workers):
+        options = replace(options, chunk=0)
+    encoding, memory, notes = _fit_memory(
+        source, options, model, (height, width), suffix=suffix, earlier=earlier, by_rows=by_rows
     )
     if encoding is not None and suffix is not None:
         turned = _turned(source, (height, width), suffix)
-        _say_what_is_lost(source, encoding, demanded=wishes.pix_fmt is not None)
-        open_encoder(encoding)  # what it refuses is refused now and not after hours
+        _warn_about_losses(source, encoding, requested=options.pix_fmt is not None)
+        open_encoder(encoding)  # an encoder that refuses its options does so now
         check_container(suffix, encoding, source)
         if (encoding.height, encoding.width) != turned:
             log.warning(
-                "%dx%d becomes %dx%d, the last line doubled: %s has no odd sizes",
+                "%dx%d becomes %dx%d by repeating the last line or column: "
+                "%s does not allow odd sizes",
                 *(turned[1], turned[0], encoding.width, encoding.height, encoding.pix_fmt),
             )
-    _say_tiles(memory, wishes, spec)
+    if memory.tile and spec.tile is None and options.tile is None:
+        limit = format_size(options.memory_limit)
+        log.warning("runs in tiles of %d pixels to stay below %s of memory", memory.tile, limit)
     engine = make_engine(
         model,
-        precision=choose_precision(wishes.precision, chosen),
+        precision=earlier.precision_for(options.precision) if earlier else options.precision,
         device=device,
         tile=memory.tile,
     )
@@ -122,7 +133,7 @@ def prepare(
         engine = replace(engine, scratch=scratch)
     if not memory.recalls:
         engine = replace(engine, recalls=None)
-    return Prepared(
+    return PreparedJob(
         model=name,
         engine=engine,
         memory=memory,
@@ -133,118 +144,169 @@ def prepare(
     )
 
 
-def _check(wishes: Wishes, spec: Spec) -> None:
-    """Refuse numbers and names that no other place looks at before they are used."""
-    if wishes.precision not in get_args(PrecisionName):
-        names = ", ".join(get_args(PrecisionName))
-        raise VsrkitError(f"--precision is {names}, not {wishes.precision!r}")
-    if wishes.workers < 1:
-        raise VsrkitError(f"--workers is at least 1, not {wishes.workers}")
-    if wishes.chunk is not None and wishes.chunk < 0:
-        raise VsrkitError(f"--chunk is 0 or more frames, not {wishes.chunk}")
-    if wishes.tile and wishes.tile < spec.minimum:
+def resolve_options(
+    source: Source,
+    job: PreparedJob,
+    options: UpscaleOptions,
+    *,
+    output: str,
+    input_hash: str,
+    earlier: ResolvedOptions | None,
+) -> ResolvedOptions:
+    """The values that decide the bytes of a job's output.
+
+    output: kind of the output, see `Target.kind`.
+    input_hash: of the content of the source, see `fingerprint`.
+    earlier: options of an unfinished run of the same job.
+    """
+    engine, encoding = job.engine, job.encoding
+    tile = engine.tile or 0
+    return ResolvedOptions(
+        input=input_hash,
+        model=job.model,
+        weights=model_digest(engine.model),
+        precision=engine.precision,
+        device=engine.device.split(":")[0],
+        tile=tile,
+        tile_too_large=earlier.tile_too_large if earlier and tile == earlier.tile else None,
+        quality=options.quality,
+        size=(job.height, job.width),
+        start=source.span[0],
+        end=source.span[1],
+        frame_rate=source.info.frame_rate,
+        deinterlaced=_deinterlaced(source),
+        output=output,
+        codec=encoding.codec if encoding else None,
+        encoder_options=encoding.options if encoding else (),
+        pix_fmt=encoding.pix_fmt if encoding else None,
+        colour=encoding.colour if encoding else None,
+        vsrkit=__version__,
+        torch=torch.__version__,
+        pyav=av.__version__,
+    )
+
+
+def _deinterlaced(source: Source) -> Literal["none", "flagged frames", "all frames"]:
+    if source.deinterlace == "always":
+        return "all frames"
+    return "flagged frames" if source.info.interlaced and source.deinterlace == "auto" else "none"
+
+
+def output_size(
+    info: VideoInfo, spec: Spec, *, scale: int | None, height: int | None
+) -> tuple[int, int]:
+    """(height, width) of the output as it is stored, before a rotation for display.
+
+    scale: factor; None for that of the model.
+    height: lines of the displayed picture, in place of a factor.
+    """
+    if height is not None:
+        # With a rotation by 90 degrees the stored width is displayed as the height.
+        sideways = bool(info.rotation % 180)
+        lines, across = (info.width, info.height) if sideways else (info.height, info.width)
+        if not 16 <= height <= 16 * lines:
+            raise VsrkitError(
+                f"--height {height} is out of range: 16 to {16 * lines} for a source of {lines}"
+            )
+        width = max(2, 2 * round(across * height / lines / 2))
+        return (width, height) if sideways else (height, width)
+    if scale is not None and not 1 <= scale <= spec.scale:
         raise VsrkitError(
-            f"--tile is 0 for whole frames or at least {spec.minimum} pixels, not {wishes.tile}"
+            f"--scale {scale} is not possible: this model upscales by 1 to {spec.scale}"
         )
+    factor = scale or spec.scale
+    return info.height * factor, info.width * factor
 
 
-def _say_what_is_lost(source: Source, encoding: Encoding, *, demanded: bool) -> None:
-    """Bits and chroma that the output has no place for."""
-    name = source.info.pix_fmt
-    old, new = layout_of(planar_format(name)), layout_of(encoding.pix_fmt)
-    assert old is not None
-    assert new is not None
-    coarser = any(a < b for a, b in zip(old.halvings, new.halvings, strict=True))
-    if demanded or source.images or not (new.bits < old.bits or coarser):
-        return
-    log.warning("%s becomes %s: %s has no more", name, encoding.pix_fmt, encoding.codec)
+def stride_of(spec: Spec, quality: Quality) -> int:
+    """Frames to keep of each window; 1 for models that do not return whole windows."""
+    if not isinstance(spec.context, Window) or spec.context.emits != "all":
+        return 1
+    size = spec.context.size
+    return {"best": 1, "balanced": (size + 1) // 2, "fast": size}[quality]
+
+
+def _load(model: str | Path | nn.Module | None) -> tuple[str, nn.Module]:
+    """Name and model."""
+    if isinstance(model, nn.Module):
+        return type(model).__name__, model
+    name = str(model) if model is not None else default_model()
+    return name, load_model(name)
 
 
 def _few_cores(device: str, workers: int) -> bool:
-    """Whether reading, model and encoder had better take turns.
+    """Whether decoding, model and encoding should run in turns.
 
-    Where the model keeps every core busy, an encoder at its side takes one away from it again and
-    again, and the others wait: on two cores that costs more than it saves (benchmarks/pipeline.py).
+    A model on the CPU uses every core. On two cores, an encoder that runs at the same time slows
+    it down by more than it saves (benchmarks/pipeline.py).
     """
     return device == "cpu" and torch.get_num_threads() <= 2 * workers
 
 
-def whole_frames(source: Source) -> Source:
-    """The source as it will be read: interlaced frames are made whole, or refused."""
-    if source.info.interlaced and not source.deinterlace:
-        raise VideoError(
-            f"{source.path} is interlaced; leave --no-deinterlace out to have it deinterlaced"
-        )
-    if source.info.interlaced:
-        log.warning("%s is interlaced: its frames are deinterlaced (bwdif)", source.path)
-    return source
-
-
-def _model(wish: str | Path | nn.Module | None) -> tuple[str, nn.Module]:
-    if isinstance(wish, nn.Module):
-        return type(wish).__name__, wish
-    name = str(wish) if wish is not None else default_model()
-    return name, load_model(name)
-
-
-def _fitting(
+def _fit_memory(
     source: Source,
-    wishes: Wishes,
+    options: UpscaleOptions,
     model: nn.Module,
     size: tuple[int, int],
     *,
     suffix: str | None,
-    chosen: Choices,
+    earlier: ResolvedOptions | None,
     by_rows: bool,
 ) -> tuple[Encoding | None, MemoryPlan, tuple[str, ...]]:
-    """The encoding and the plan that keep within memory, and what is unusual about them.
+    """An encoding and a plan that fit into memory, and notes on them.
 
-    Where the encoder is left to us and does not fit, the first leaner one that does is taken.
+    If no codec was requested and the default one does not fit, codecs that need less are tried.
     """
     if suffix is None:
-        return None, _memory(model, source, wishes, chosen, None, size, by_rows=by_rows), ()
+        memory = _plan_memory(model, source, options, earlier, None, size, by_rows=by_rows)
+        return None, memory, ()
     refused: MemoryLimitError | None = None
-    for codec in _codecs(wishes, suffix, chosen):
-        encoding = _encoding(source, wishes, size, suffix, codec)
+    for codec in _codecs(options, suffix, earlier):
+        encoding = _encoding(source, options, size, suffix, codec)
         try:
-            memory = _memory(model, source, wishes, chosen, encoding, size, by_rows=by_rows)
+            memory = _plan_memory(model, source, options, earlier, encoding, size, by_rows=by_rows)
         except MemoryLimitError as error:
             refused = refused or error
             continue
-        return encoding, memory, _notes(encoding, wishes, suffix, begun=chosen.codec is not None)
+        notes = _encoder_notes(encoding, options, suffix, resumed=earlier is not None)
+        return encoding, memory, notes
     assert refused is not None
     raise refused
 
 
-def _codecs(wishes: Wishes, suffix: str, chosen: Choices) -> tuple[str | None, ...]:
-    """Codecs to try; None is the usual one. A job that was begun keeps its own."""
+def _codecs(
+    options: UpscaleOptions, suffix: str, earlier: ResolvedOptions | None
+) -> tuple[str | None, ...]:
+    """Codecs to try in order; None is the default one. An unfinished job keeps its codec."""
     lean = LEAN_CODECS.get(suffix, ())
-    if wishes.codec or wishes.crf is not None or wishes.pix_fmt or wishes.options:
-        return (wishes.codec,)
-    if chosen.codec:
-        return (chosen.codec if chosen.codec in lean else None,)
+    if options.codec or options.crf is not None or options.pix_fmt or options.encoder_options:
+        return (options.codec,)
+    if earlier and earlier.codec:
+        return (earlier.codec if earlier.codec in lean else None,)
     return (None, *lean)
 
 
-def _notes(encoding: Encoding, wishes: Wishes, suffix: str, *, begun: bool) -> tuple[str, ...]:
-    """Lines about an encoder that is another one than usual, or does without something."""
+def _encoder_notes(
+    encoding: Encoding, options: UpscaleOptions, suffix: str, *, resumed: bool
+) -> tuple[str, ...]:
+    """Where the encoder differs from the default one to save memory."""
     size = f"{encoding.width}x{encoding.height}"
-    if wishes.codec is None and encoding.codec in LEAN_CODECS.get(suffix, ()):
-        why = "as this job began" if begun else f"the usual codec needs too much memory for {size}"
+    if options.codec is None and encoding.codec in LEAN_CODECS.get(suffix, ()):
+        why = "as the job began" if resumed else f"the default codec needs too much for {size}"
         return (
-            f"encodes with {encoding.codec}, files become larger: {why}; "
-            "choose by --codec, or raise --max-memory",
+            f"encodes with {encoding.codec} to save memory, files become larger ({why}); "
+            "choose another by --codec, or raise --max-memory",
         )
     if spared := what_is_spared(encoding):
         return (
-            f"{encoding.codec} does without {spared}, files become larger: they need too much "
-            f"memory for {size}; choose by --codec or -e",
+            f"{encoding.codec} runs without {spared} to save memory at {size}, files become "
+            "larger; choose another encoder by --codec, or its options by -e",
         )
     return ()
 
 
 def _encoding(
-    source: Source, wishes: Wishes, size: tuple[int, int], suffix: str, codec: str | None
+    source: Source, options: UpscaleOptions, size: tuple[int, int], suffix: str, codec: str | None
 ) -> Encoding:
     height, width = _turned(source, size, suffix)
     encoding = choose_encoding(
@@ -253,9 +315,9 @@ def _encoding(
         height=height,
         width=width,
         codec=codec,
-        crf=wishes.crf,
-        pix_fmt=wishes.pix_fmt,
-        options=wishes.options,
+        crf=options.crf,
+        pix_fmt=options.pix_fmt,
+        options=options.encoder_options,
     )
     if suffix == ".y4m" and source.info.rotation % 180:
         return replace(encoding, sample_aspect=1 / encoding.sample_aspect)
@@ -263,15 +325,15 @@ def _encoding(
 
 
 def _turned(source: Source, size: tuple[int, int], suffix: str) -> tuple[int, int]:
-    """The size as it is written: y4m cannot say that a picture is to be turned."""
+    """(height, width) as stored: y4m has no rotation, so its pixels are rotated."""
     return source.turned_size(*size) if suffix == ".y4m" else size
 
 
-def _memory(
+def _plan_memory(
     model: nn.Module,
     source: Source,
-    wishes: Wishes,
-    chosen: Choices,
+    options: UpscaleOptions,
+    earlier: ResolvedOptions | None,
     encoding: Encoding | None,
     size: tuple[int, int],
     *,
@@ -282,30 +344,29 @@ def _memory(
     made = FRAME * info.height * info.width * spec.scale**2
     resized = size[0] != info.height * spec.scale
     after = encoder_memory(encoding) if encoding else 0
-    # Images, and frames that get another size, are whole, and three times for a moment.
+    # Images and resized frames are whole, and there are three copies for a moment.
     after += 3 * made if resized or encoding is None else 0
-    after += 2 * FRAME * info.height * info.width if source.images else 0  # files are read whole
+    after += 2 * FRAME * info.height * info.width if source.images else 0  # read as whole files
     return plan_memory(
         model,
         height=info.height,
         width=info.width,
-        limit=_limit(wishes) // max(1, wishes.workers),
-        tile=chosen.tile_for(wishes.tile),
-        chunk=wishes.chunk,
+        limit=options.memory_limit // options.workers,
+        tile=earlier.tile_for(options.tile) if earlier else options.tile,
+        chunk=options.chunk,
         after=after,
         held=picture_bytes(info.pix_fmt) if by_rows else FRAME,
         by_rows=by_rows,
     )
 
 
-def _limit(wishes: Wishes) -> int:
-    if isinstance(wishes.max_memory, str):
-        return parse_size(wishes.max_memory)
-    return round(SHARE * free_memory()) if wishes.max_memory is None else wishes.max_memory
-
-
-def _say_tiles(plan: MemoryPlan, wishes: Wishes, spec: Spec) -> None:
-    if plan.tile and spec.tile is None and wishes.tile is None:
-        log.warning(
-            "runs in tiles of %d pixels to stay below %s", plan.tile, format_size(_limit(wishes))
-        )
+def _warn_about_losses(source: Source, encoding: Encoding, *, requested: bool) -> None:
+    """Warn if the output has fewer bits or less chroma resolution than the source."""
+    name = source.info.pix_fmt
+    old, new = layout_of(planar_format(name)), layout_of(encoding.pix_fmt)
+    assert old is not None
+    assert new is not None
+    coarser = any(a < b for a, b in zip(old.halvings, new.halvings, strict=True))
+    if requested or source.images or not (new.bits < old.bits or coarser):
+        return
+    log.warning("%s becomes %s: %s does not support more", name, encoding.pix_fmt, encoding.codec)

@@ -11,10 +11,9 @@ from vsrkit.inference.engine import Engine
 from vsrkit.inference.windows import plan_pieces
 from vsrkit.models.layers.resample import fitted
 from vsrkit.models.spec import Carried, Context
-from vsrkit.upscale.folder import WorkFolder
-from vsrkit.upscale.parts import Part
+from vsrkit.upscale.parts import Part, scan
 from vsrkit.upscale.produce import Read, read_pieces, upscale_pieces, whole_piece
-from vsrkit.upscale.scan import scan
+from vsrkit.upscale.work_folder import WorkFolder
 from vsrkit.video.images import write_image
 from vsrkit.video.read import Source, turned
 from vsrkit.video.rows import whole_of

@@ -16,9 +16,9 @@ from vsrkit.inference.memory import halved
 from vsrkit.inference.windows import Piece
 from vsrkit.models.layers.resample import fitted
 from vsrkit.models.spec import Carried
-from vsrkit.upscale.folder import WorkFolder, load_states, save_states
 from vsrkit.upscale.parts import Part
 from vsrkit.upscale.prefetch import ahead
+from vsrkit.upscale.work_folder import WorkFolder, load_states, save_states
 from vsrkit.video.encode import Encoding, encode_all
 from vsrkit.video.files import write_packets
 from vsrkit.video.images import encode_png

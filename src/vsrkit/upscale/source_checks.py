@@ -98,7 +98,7 @@ def _interlacing(info: VideoInfo, faults: Faults) -> str | None:
     combed = faults.combed is not None and faults.combed >= INTERLACED
     if info.interlaced and faults.combed is not None and faults.combed < INTERLACED / 5:
         return (
-            "marked as interlaced, but no combs were seen; --no-deinterlace refuses it, "
+            "marked as interlaced, but no combs were seen; --deinterlace never leaves it alone, "
             "deinterlacing costs some sharpness"
         )
     if info.interlaced:

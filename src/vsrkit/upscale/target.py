@@ -9,7 +9,7 @@ from pathlib import Path
 
 from vsrkit.errors import VideoError
 from vsrkit.hardware.files import temporary_path
-from vsrkit.upscale.folder import WorkFolder
+from vsrkit.upscale.work_folder import WorkFolder
 from vsrkit.video.encode import CODEC_OF
 from vsrkit.video.read import Source, matching
 
@@ -43,7 +43,7 @@ def open_target(target: str | Path, source: Source, *, overwrite: bool) -> Targe
             raise VideoError(f"{path.name} must have one number in it, such as %04d.png")
         there = matching(path)
         _spare_input(there, source)
-        if there and not overwrite and not WorkFolder.beside(path.parent).naming_began:
+        if there and not overwrite and not WorkFolder.beside(path.parent).is_finished:
             raise VideoError(f"{there[0]} exists; add --overwrite (-y) or name another folder")
         return Target(path.parent, images=True, pattern=path.name)
     if path.suffix.lower() not in CODEC_OF:
@@ -56,7 +56,7 @@ def open_target(target: str | Path, source: Source, *, overwrite: bool) -> Targe
             raise VideoError(f"input and output are the same folder, {path}; name another")
         there = list(path.iterdir()) if path.is_dir() else []
         _spare_input(there, source)
-        if there and not overwrite and not WorkFolder.beside(path).naming_began:
+        if there and not overwrite and not WorkFolder.beside(path).is_finished:
             raise VideoError(f"{path} is not empty; add --overwrite (-y) or name another folder")
         if other := [file.name for file in there if file.suffix.lower() != ".png"]:
             raise VideoError(

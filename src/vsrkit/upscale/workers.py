@@ -1,10 +1,12 @@
 """Share the parts of a job among processes; the bytes do not depend on how many there are."""
 
+import copy
 import multiprocessing
 import os
 import signal
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from multiprocessing.queues import Queue
 from queue import Empty
 from threading import Event
@@ -15,8 +17,27 @@ import torch
 from vsrkit.errors import VsrkitError
 from vsrkit.hardware.allocator import keep_freed_memory
 from vsrkit.inference.engine import Engine
+from vsrkit.models.spec import Carried
 from vsrkit.upscale.parts import Part
 from vsrkit.upscale.produce import Recipe, Tell, produce
+
+
+def engines_for(engine: Engine, workers: int) -> list[Engine]:
+    """One engine for each process, distributed over all GPUs."""
+    if isinstance(engine.spec.context, Carried) and workers > 1:
+        raise VsrkitError(
+            "this model passes a state from frame to frame and runs in one process; use --workers 1"
+        )
+    if workers == 1:
+        return [engine]
+    count = torch.cuda.device_count() if engine.device == "cuda" else 0
+    if count < 2:
+        return [engine] * workers
+    devices = [f"cuda:{number % count}" for number in range(workers)]
+    return [
+        replace(engine, model=copy.deepcopy(engine.model).to(device), device=device)
+        for device in devices
+    ]
 
 
 def run_parts(

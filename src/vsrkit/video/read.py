@@ -8,6 +8,7 @@ from fractions import Fraction
 from functools import partial
 from itertools import groupby
 from pathlib import Path
+from typing import Literal, TypeAlias
 
 import av
 import torch
@@ -30,6 +31,7 @@ from vsrkit.video.timestamp_resets import JUMP
 log = logging.getLogger("vsrkit")
 
 Span = tuple[Fraction, Fraction | None]  # seconds from the first frame: begin and end (exclusive)
+Deinterlace: TypeAlias = Literal["auto", "always", "never"]  # auto: video flagged as interlaced
 EVERYTHING: Span = (Fraction(0), None)
 OnDamaged = Callable[[Exception], None]
 
@@ -54,7 +56,7 @@ class Source:
     path: Path
     info: VideoInfo
     images: tuple[Path, ...] = ()
-    deinterlace: bool = True  # only what is marked as interlaced
+    deinterlace: Deinterlace = "auto"
     span: Span = EVERYTHING
 
     def pictures(self, on_damaged: OnDamaged | None = None) -> Iterator[Picture]:
@@ -83,8 +85,9 @@ class Source:
             # Slices, not frames: how a damaged frame is patched up must not depend on timing.
             stream.thread_type = "SLICE"
             decoded = decode(container, stream, self.path, on_damaged)
-            if self.info.interlaced and self.deinterlace:
-                decoded = deinterlaced(decoded, stream)
+            every = self.deinterlace == "always"
+            if every or (self.info.interlaced and self.deinterlace == "auto"):
+                decoded = deinterlaced(decoded, stream, every=every)
             yield from timed(decoded, self.info)
 
 
@@ -227,15 +230,19 @@ def decode(
         log.warning("%s: %d damaged packets could not be decoded", path, damaged)
 
 
-def deinterlaced(pictures: Iterator[VideoFrame], stream: VideoStream) -> Iterator[VideoFrame]:
-    """One whole frame for each interlaced one; the others pass as they are.
+def deinterlaced(
+    pictures: Iterator[VideoFrame], stream: VideoStream, *, every: bool = False
+) -> Iterator[VideoFrame]:
+    """One progressive frame for each interlaced one; other frames stay as they are.
+
+    every: deinterlace all frames, not only those that are flagged as interlaced.
 
     A filter is made for one size and kind of picture: where they change, another begins.
     """
     for _, alike in groupby(pictures, lambda p: (p.width, p.height, p.format.name)):
         graph: av.filter.Graph | None = None
         for picture in alike:
-            graph = graph or _bwdif(picture, stream)
+            graph = graph or _bwdif(picture, stream, every)
             graph.vpush(picture)
             yield from _pull(graph)
         assert graph is not None
@@ -243,13 +250,14 @@ def deinterlaced(pictures: Iterator[VideoFrame], stream: VideoStream) -> Iterato
         yield from _pull(graph)
 
 
-def _bwdif(picture: VideoFrame, stream: VideoStream) -> av.filter.Graph:
+def _bwdif(picture: VideoFrame, stream: VideoStream, every: bool) -> av.filter.Graph:
     """The filter for pictures like this one."""
+    kind = "all" if every else "interlaced"
     graph = av.filter.Graph()
     width, height, base = picture.width, picture.height, stream.time_base
     nodes = (
         graph.add_buffer(width=width, height=height, format=picture.format, time_base=base),
-        graph.add("bwdif", "mode=send_frame:parity=auto:deint=interlaced"),
+        graph.add("bwdif", f"mode=send_frame:parity=auto:deint={kind}"),
         graph.add("buffersink"),
     )
     graph.link_nodes(*nodes).configure()
