@@ -39,7 +39,7 @@ def test_a_device_of_this_machine_is_accepted(machine, name):
         ("abacus", "no device called 'abacus'; choose auto, cpu"),
         ("cuda:first", "no device called 'cuda:first'"),
         ("xpu", "no device called 'xpu'"),
-        ("mps", "has no mps; use --device cpu"),
+        ("mps", "no MPS device is available; use --device cpu"),
         ("cuda:2", "no cuda:2; this machine has 2 CUDA devices"),
     ],
 )
@@ -51,5 +51,5 @@ def test_other_devices_are_refused(machine, name, message):
 
 def test_cuda_is_refused_without_a_gpu(machine):
     machine(0, False)
-    with pytest.raises(VsrkitError, match="has no cuda; use --device cpu"):
+    with pytest.raises(VsrkitError, match="no CUDA device is available; use --device cpu"):
         resolve_device("cuda:0")
