@@ -1,7 +1,7 @@
 """How much memory a job takes, and the tile and chunk that keep it below a limit.
 
 All by arithmetic: from the model's widest features, the frames it holds at once and the size of a
-frame. What the figures rest on was measured (notes/decisions/0018-memory-by-arithmetic.md).
+frame. What the figures rest on was measured (notes/decisions/0018-memory-estimate.md).
 """
 
 from dataclasses import dataclass

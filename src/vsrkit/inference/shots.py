@@ -5,7 +5,7 @@ when every block was fetched from where it fits best (inter), against how much i
 replaced by its own mean (intra). After a cut the frame before is of no help, and the two are alike.
 That needs no brightness to be right, so it serves dark scenes as well as bright ones.
 
-Thresholds by measurement: notes/decisions/0016-finding-cuts.md.
+Thresholds by measurement: notes/decisions/0016-shot-detection.md.
 """
 
 from collections import deque
