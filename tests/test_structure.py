@@ -106,6 +106,18 @@ def test_an_import_down_or_sideways_is_found():
     assert not list(wrong_imports([("vsrkit.cli.upscale", "vsrkit.upscale.job")]))
 
 
+def test_inspect_knows_no_model():
+    known = ("anatomy", "spec", "layers", "zoo")  # a model describes its parts by its anatomy
+    found = [
+        f"{module} imports {imported}"
+        for module, path in MODULES.items()
+        if module.startswith("vsrkit.research.inspect")
+        for imported in imported_modules(path)
+        if imported.startswith("vsrkit.models.") and imported.split(".")[2] not in known
+    ]
+    assert found == []
+
+
 def test_the_top_level_holds_layers_only():
     files = {path.name for path in SOURCE.iterdir() if path.suffix == ".py"}
     assert files == {"__init__.py", "__main__.py", "errors.py"}

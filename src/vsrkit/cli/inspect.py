@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from vsrkit.errors import VsrkitError
+
 commands = typer.Typer()
 
 
@@ -29,7 +31,7 @@ def inspect(
 ) -> None:
     """Show what a model sees: flow, attention, features, and what each part adds."""
     from vsrkit.cli.console import progress_bar
-    from vsrkit.research.inspect.command import inspect_clip
+    from vsrkit.research.inspect.inspection_page import inspect_clip
 
     with progress_bar() as on_progress:
         made = inspect_clip(
@@ -37,10 +39,19 @@ def inspect(
             model,
             output,
             frame=frame,
-            pixel=pixel,
+            pixel=None if pixel is None else parse_pixel(pixel),
             side=side,
             device=device,
             on_progress=on_progress,
         )
     page = output / "index.html"
     typer.echo(f"{len(made)} files in {output}; open {page}")
+
+
+def parse_pixel(text: str) -> tuple[int, int]:
+    """`X,Y` as (x, y)."""
+    try:
+        x, y = (int(number) for number in text.split(","))
+    except ValueError:
+        raise VsrkitError(f"expected a pixel as X,Y in whole numbers, got {text!r}") from None
+    return x, y

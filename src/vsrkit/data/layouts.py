@@ -23,9 +23,7 @@ class Layout:
     lr: Mapping[LrKind, tuple[str, ...]]
     clips: Mapping[str, int]  # name -> number of frames of the full clip
     tree: str  # the expected folders, for error messages
-    elsewhere: Mapping[str, tuple[str, str]] = field(
-        default_factory=dict
-    )  # clip -> (hr, lr)
+    elsewhere: Mapping[str, tuple[str, str]] = field(default_factory=dict)  # clip -> (hr, lr)
 
 
 VID4 = Layout(

@@ -1,4 +1,4 @@
-"""The pictures say what they are meant to say."""
+"""Colours of flow, values, features and differences; marks and grids."""
 
 import pytest
 import torch
@@ -10,7 +10,7 @@ def constant_flow(u, v):
     return torch.tensor([u, v])[:, None, None].expand(2, 4, 5)
 
 
-def test_flow_colours_tell_direction_and_speed():
+def test_flow_colours_show_direction_and_speed():
     still = draw.flow_colours(constant_flow(0.0, 0.0), 2.0)
     assert (still == 1).all()
     right = draw.flow_colours(constant_flow(2.0, 0.0), 2.0)[:, 0, 0]
@@ -33,14 +33,14 @@ def test_the_wheel_has_the_colours_of_the_flow(x, y):
     torch.testing.assert_close(wheel[:, row, column], expected, atol=1e-5, rtol=0)
 
 
-def test_heat_grows_brighter():
+def test_heat_gets_brighter_with_the_value():
     values = torch.linspace(0, 2, 30)[None]
     brightness = draw.heat(values).sum(0)[0]
     assert (brightness.diff() > 0).all()
     torch.testing.assert_close(draw.heat(values)[:, 0, -1], draw.HEAT[-1])
 
 
-def test_features_share_their_colours_and_nothing_is_grey():
+def test_features_share_their_colours_and_constant_ones_are_grey():
     generator = torch.Generator().manual_seed(0)
     a = torch.randn(8, 6, 7, generator=generator)
     one, two = draw.feature_colours([a, a.flip(-1)])
@@ -58,7 +58,7 @@ def test_differences_are_amplified_as_far_as_they_fit(size, times):
     torch.testing.assert_close(picture[0, 0, 0].item(), min(1.0, 0.5 + times * size))
 
 
-def test_a_mark_leaves_what_it_surrounds():
+def test_a_mark_does_not_cover_what_it_surrounds():
     picture = torch.zeros(3, 20, 30)
     for box in ((5, 6, 4, 4), (-2, -2, 4, 4), (28, 18, 4, 4)):
         marked = draw.marked(picture, box)
@@ -68,9 +68,9 @@ def test_a_mark_leaves_what_it_surrounds():
     assert not picture.any()
 
 
-def test_a_strip_keeps_its_pictures_and_adds_captions():
+def test_a_grid_keeps_its_pictures_and_adds_captions():
     cells = [("one", torch.zeros(3, 10, 16)), ("two", torch.ones(3, 10, 16))] * 3
-    drawn = draw.strip(cells, width=32, columns=4)
+    drawn = draw.grid(cells, width=32, columns=4)
     assert not drawn[:, :20, :32].any()
     assert drawn.shape[-1] > 4 * 32
-    assert drawn[:, 20:44, :32].min() == 0  # the letters
+    assert drawn[:, 20:44, :32].min() == 0  # the text

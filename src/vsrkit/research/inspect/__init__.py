@@ -1,1 +1,1 @@
-"""What a model sees: its flow, attention and features, and what each part of it is good for."""
+"""Show how a model works: its flow, attention and features, and what each part contributes."""

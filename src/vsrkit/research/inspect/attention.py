@@ -1,90 +1,89 @@
-"""Which places of which frames a model's attention looks at, for the patch of one pixel."""
+"""Which pixels of which frames the attention of a model uses, for the patch of one pixel."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from vsrkit.models.edvr import EDVR, AttentionFusion
-from vsrkit.models.layers.patch_attention import ConvAttention, LinearAttention
-from vsrkit.models.layers.span_attention import BLOCK, SpanAttention, Tokens
-from vsrkit.models.vsrt import VSRT, Layer
-from vsrkit.models.vsrt_small import VSRTSmall
-from vsrkit.research.inspect.hooks import Call, Calls
+from vsrkit.models import anatomy
+from vsrkit.models.layers.span_attention import BLOCK, Tokens
+from vsrkit.research.inspect.features import Call, Calls
 from vsrkit.research.inspect.sample import Sample
 
-ALL_PATCHES = (
-    "The paper's spatial-temporal convolutional self-attention (STCSA). Each frame is cut into "
-    "patches; the marked patch compares itself with every patch of every frame and takes from "
-    "each as much as they are alike (the weights sum to one). Bright patches are those it takes "
-    "most from. A trained network finds the same texture in other frames, and repeats of it in "
-    "the same frame; an untrained one looks about everywhere, or only at itself."
-)
-NEARBY = (
-    "The paper's attention (STCSA) over a bounded span: the marked patch looks at the patches "
-    "around it, in its own frame and in those next to it, and takes from each as much as they are "
-    "alike and as their distance allows, for which there is a learnt number (the weights sum to "
-    "one). Outside of the span nothing is seen, which is why the cost grows with the pixels and "
-    "not with their square. The picture is the mean over the heads, whose grids of patches are "
-    "shifted against each other."
-)
-EVERY_PLACE = (
-    "Not attention over places, but over frames: at every pixel, each aligned neighbour passes as "
-    "far as it is like the centre there. Dark places of a neighbour are those that did not align, "
-    "because they were covered or moved too far."
-)
+DESCRIPTIONS = {
+    "patches": (
+        "The paper's spatial-temporal convolutional self-attention (STCSA). Each frame is cut into "
+        "patches. The marked patch is compared with every patch of every frame, and takes from "
+        "each in proportion to their similarity (the weights sum to one). Bright patches have the "
+        "largest weights. A trained network finds the same texture in other frames, and repeats "
+        "of it in the same frame; an untrained one has similar weights everywhere, or only its "
+        "own patch."
+    ),
+    "span": (
+        "The paper's attention (STCSA) over a bounded span: the marked patch is compared with the "
+        "patches around it, in its own frame and in the adjacent frames, and takes from each in "
+        "proportion to their similarity and to a learnt factor for their distance (the weights "
+        "sum to one). Patches outside the span have no weight, so the cost grows with the number "
+        "of pixels and not with its square. The picture is the mean over the heads, whose grids "
+        "of patches are shifted against each other."
+    ),
+    "frames": (
+        "Attention over frames instead of places: at every pixel, each aligned neighbour is "
+        "weighted by its similarity to the centre frame. Dark areas of a neighbour could not be "
+        "aligned, because they were covered or moved too far."
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Attention:
-    """Where one attention layer looks; the mean over its heads."""
+    """The weights of one attention layer for one patch; the mean over its heads."""
 
     title: str
-    places: list[int]  # of the frames in the clip
-    maps: Tensor  # (frames, H, W): a patch's weight at each of its pixels
-    shares: list[float]  # of each frame
+    places: list[int]  # indices of the frames in the clip
+    maps: Tensor  # (frames, H, W): the weight of a patch at each of its pixels
+    shares: list[float]  # of the weights, for each frame
     patch: tuple[int, int, int, int]  # x, y, width, height of the query
-    patches: float  # how many it looks at: the exponential of the weights' entropy
-    of: int  # how many it could look at
-    words: str
+    patches: float  # effective number of patches: the exponential of the entropy of the weights
+    of: int  # number of patches with a weight above 0
+    description: str
 
 
-def attention_modules(model: nn.Module) -> dict[str, nn.Module]:
-    """What must be watched for `attentions`, by name."""
-    match model:
-        case VSRT():
-            layers = enumerate((x for x in model.layers if isinstance(x, Layer)), 1)
-            return {f"layer {n}": x.attention for n, x in layers if x.attention is not None}
-        case VSRTSmall(attention=SpanAttention() as module):
-            return {"attention": module}
-        case EDVR() if isinstance(model.front.fusion, AttentionFusion):
-            return {"fusion": model.front.fusion}
-    return {}
+def attention_modules(model: nn.Module, parts: anatomy.Anatomy) -> dict[str, nn.Module]:
+    """The modules that must be recorded for `attentions`, by title."""
+    return {part.title: model.get_submodule(part.module) for part in parts.attention}
 
 
-def attentions(modules: Mapping[str, nn.Module], calls: Calls, sample: Sample) -> list[Attention]:
-    """One entry for each layer that was watched."""
+def attentions(
+    parts: anatomy.Anatomy, modules: Mapping[str, nn.Module], calls: Calls, sample: Sample
+) -> list[Attention]:
+    """The weights of each attention layer for the chosen pixel.
+
+    parts: the parts of the model.
+    modules: its attention modules, by title.
+    calls: the recorded calls of these modules.
+    sample: the chosen frame and pixel.
+    """
     found = []
-    for name, module in modules.items():
-        match module:
-            case ConvAttention() | LinearAttention():
-                found.append(_over_everything(name, module, calls[name][0], sample))
-            case AttentionFusion():
-                found.append(_of_frames(name, module, calls[name][0], sample))
-            case SpanAttention():
-                found.append(_over_span(name, module, calls[name][sample.centre], sample))
+    for part in parts.attention:
+        module, recorded = modules[part.title], calls[part.title]
+        match part.kind:
+            case "patches":
+                found.append(_over_patches(part, module, recorded[0], sample))
+            case "span":
+                found.append(_over_span(part.title, module, recorded[sample.centre], sample))
+            case "frames":
+                found.append(_over_frames(part.title, module, recorded[0], sample))
     return found
 
 
-def _over_everything(
-    title: str, module: ConvAttention | LinearAttention, call: Call, sample: Sample
-) -> Attention:
-    """The paper's attention: each patch of each frame may look at each patch of all frames."""
-    x, keep = call.given
+def _over_patches(part: anatomy.Attention, module: Any, call: Call, sample: Sample) -> Attention:
+    """Attention of each patch of each frame to each patch of all frames."""
+    x, keep = call.args
     _, t, _, h, w = x.shape
-    size = module.patch
-    stride = module.stride if isinstance(module, ConvAttention) else size
+    size, stride = part.patch, part.stride
     rows, columns = ((side - size) // stride + 1 for side in (h, w))
     row, column = (
         min(max((place - size // 2 + stride // 2) // stride, 0), count - 1)
@@ -98,54 +97,60 @@ def _over_everything(
             place = (slice(i * stride, i * stride + size), slice(j * stride, j * stride + size))
             maps[:, *place] += weights[:, i, j, None, None].cpu()
     patch = (column * stride, row * stride, size, size)
-    return _described(title, list(range(t)), maps, weights.flatten(1).cpu(), patch, ALL_PATCHES)
+    return _attention(part.title, list(range(t)), maps, weights.flatten(1).cpu(), patch, "patches")
 
 
-def _over_span(title: str, module: SpanAttention, call: Call, sample: Sample) -> Attention:
-    """Our presets' attention: nearby patches of nearby frames. Each head has its own grid."""
-    near: Mapping[int, Tokens] = call.given[1]
-    height, width = call.given[0].size
+def _over_span(title: str, module: Any, call: Call, sample: Sample) -> Attention:
+    """Attention to nearby patches of nearby frames. Each head has its own grid of patches."""
+    near: Mapping[int, Tokens] = call.args[1]
+    height, width = call.args[0].size
     size, side, seen = module.patch, BLOCK + 2 * module.span, 1 + 2 * module.span
     maps = torch.zeros(len(near), height, width)
     every = []
     for head in range(module.heads):
         shift = module.shift(head)
         column, row = ((place + shift) // size for place in sample.pixel)
-        band = next(w for n, w in enumerate(module.weights(head, *call.given)) if n == row // BLOCK)
+        band = next(w for n, w in enumerate(module.weights(head, *call.args)) if n == row // BLOCK)
         i, j = row % BLOCK, column % BLOCK
         weights = band[0, column // BLOCK, i * BLOCK + j].cpu()
         weights = weights.unflatten(0, (len(near), side, side))[:, i : i + seen, j : j + seen]
         top, left = ((place - module.span) * size - shift for place in (row, column))
         spread = weights.repeat_interleave(size, 1).repeat_interleave(size, 2) / module.heads
-        inside = _inside(maps, spread, top, left)
-        maps[:, *inside[0]] += spread[:, *inside[1]]
+        _add_at(maps, spread, top, left)
         every.append(weights.flatten(1))
     shift = module.shift(0)
     x, y = ((place + shift) // size * size - shift for place in sample.pixel)
     places = [sample.centre + distance for distance in near]
     weights = torch.stack(every).mean(0)
-    return _described(title, places, maps, weights, (x, y, size, size), NEARBY)
+    return _attention(title, places, maps, weights, (x, y, size, size), "span")
 
 
-def _inside(
-    maps: Tensor, spread: Tensor, top: int, left: int
-) -> tuple[tuple[slice, slice], tuple[slice, slice]]:
-    """Where a picture laid on `maps` at (left, top) lies in them, and which part of it does."""
-    there, here = [], []
-    for start, length, limit in zip((top, left), spread.shape[1:], maps.shape[1:], strict=True):
+def _add_at(maps: Tensor, values: Tensor, top: int, left: int) -> None:
+    """Add `values` to `maps` with their corner at (left, top); what is outside is dropped."""
+    target, source = [], []
+    for start, length, limit in zip((top, left), values.shape[1:], maps.shape[1:], strict=True):
         first, stop = max(start, 0), min(start + length, limit)
-        there.append(slice(first, stop))
-        here.append(slice(first - start, stop - start))
-    return (there[0], there[1]), (here[0], here[1])
+        target.append(slice(first, stop))
+        source.append(slice(first - start, stop - start))
+    maps[:, *target] += values[:, *source]
 
 
-def _described(
+def _over_frames(title: str, module: Any, call: Call, sample: Sample) -> Attention:
+    """A weight for each aligned frame at every pixel, by its similarity to the centre frame."""
+    maps = module.weights(*call.args)[0, :, 0].cpu()
+    x, y = sample.pixel
+    here = maps[:, y, x]
+    weights = (here / here.sum())[:, None]
+    return _attention(title, list(range(len(maps))), maps, weights, (x, y, 1, 1), "frames")
+
+
+def _attention(
     title: str,
     places: list[int],
     maps: Tensor,
     weights: Tensor,
     patch: tuple[int, int, int, int],
-    words: str,
+    kind: str,
 ) -> Attention:
     """weights: (frames, patches), summing to one."""
     positive = weights[weights > 0].double()
@@ -157,14 +162,5 @@ def _described(
         patch=patch,
         patches=float(torch.exp(-(positive * positive.log()).sum())),
         of=int((weights > 0).sum()),
-        words=words,
+        description=DESCRIPTIONS[kind],
     )
-
-
-def _of_frames(title: str, module: AttentionFusion, call: Call, sample: Sample) -> Attention:
-    """EDVR's: how much of each aligned frame passes, at every place, by likeness to the centre."""
-    maps = module.weights(*call.given)[0, :, 0].cpu()
-    x, y = sample.pixel
-    here = maps[:, y, x]
-    weights = (here / here.sum())[:, None]
-    return _described(title, list(range(len(maps))), maps, weights, (x, y, 1, 1), EVERY_PLACE)

@@ -1,4 +1,4 @@
-"""What is seen of a model is what happens in it, and looking leaves no trace."""
+"""An inspection shows what a model computes, and leaves the model unchanged."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -9,19 +9,19 @@ import torch
 from tests.models.test_contract import SMALL, clip_for, small
 from torch.nn import functional as F
 
+from vsrkit.models.anatomy import Anatomy
 from vsrkit.models.layers.blocks import upsample_bilinear
 from vsrkit.models.spec import Carried, Segments, Window
 from vsrkit.models.vsrt import VSRT, VSRTConfig
 from vsrkit.models.vsrt_small import SmallConfig, VSRTSmall
 from vsrkit.research.inspect.attention import attention_modules, attentions
-from vsrkit.research.inspect.explain import sections
-from vsrkit.research.inspect.features import blocks, feature_modules
-from vsrkit.research.inspect.findings import look, numbers
+from vsrkit.research.inspect.features import feature_blocks, feature_modules, record_calls
 from vsrkit.research.inspect.flows import motions
-from vsrkit.research.inspect.hooks import upscale_one, watching
+from vsrkit.research.inspect.inspection import as_json, inspect_model
+from vsrkit.research.inspect.inspection_page import sections
 from vsrkit.research.inspect.page import encode_figures, render
-from vsrkit.research.inspect.parts import contributions, parts
 from vsrkit.research.inspect.sample import Sample, frames_around
+from vsrkit.research.inspect.switches import contributions, switches, upscale_one
 
 WITH_FLOW = {
     "vsrt",
@@ -45,8 +45,8 @@ def sample_of(clip, centre=1, pixel=(5, 6)):
     return Sample(clip, numbers, centre, pixel, (0, 0), clip[0, centre])
 
 
-def awake(model):
-    """The model with no weight at 0, where some layers start."""
+def perturbed(model):
+    """The model with noise on all weights, because some layers start at zero."""
     torch.manual_seed(1)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -55,14 +55,14 @@ def awake(model):
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_every_architecture_can_be_looked_at(name):
+def test_every_architecture_can_be_inspected(name):
     model, clip = small(name), clip_for(small(name))
     context = model.spec.context
     centre = clip.shape[1] // 2 if isinstance(context, Window) else clip.shape[1] - 1
     with torch.no_grad():
         before = model(clip)
-        seen = look(model, sample_of(clip, centre))
-        assert torch.equal(model(clip), before)  # nothing stays switched off
+        seen = inspect_model(model, sample_of(clip, centre))
+        assert torch.equal(model(clip), before)  # no hook remains
     assert bool(seen.motions) == (name in WITH_FLOW)
     assert len(seen.attentions) == WITH_ATTENTION.get(name, 0)
     for layer in seen.attentions:
@@ -73,13 +73,15 @@ def test_every_architecture_can_be_looked_at(name):
     assert ("has no attention" in page) == (name not in WITH_ATTENTION)
     assert "has no trained weights here" in page
     alone = clip.shape[1] == 1
-    assert ("without" in str(numbers(seen)["parts"])) != alone
+    assert ("without" in str(as_json(seen)["parts"])) != alone
     assert (name == "bicubic") == (not seen.blocks)
 
 
 def test_the_paper_s_attention_finds_the_same_patch_in_another_frame():
-    model = awake(VSRT(TINY))
+    model = perturbed(VSRT(TINY))
     attention = model.layers[0].attention
+    (part, _) = model.anatomy.attention
+    anatomy = Anatomy(attention=(replace(part, title="layer"),))
     with torch.no_grad():
         for layer in (attention.to_q, attention.to_k):  # compare the features as they are
             layer.weight.zero_()
@@ -88,10 +90,10 @@ def test_the_paper_s_attention_finds_the_same_patch_in_another_frame():
         model.layers[0].attention_norm = torch.nn.Identity()
         x = torch.randn(1, 3, 8, 16, 16, generator=torch.Generator().manual_seed(2))
         x[0, 2, :, 0:8, 8:16] = 1.5 * x[0, 1, :, 8:16, 0:8]  # frame 2 has it, elsewhere
-        with watching({"layer": attention}) as calls:
+        with record_calls({"layer": attention}) as calls:
             attention(x, slice(0, 3))
         sample = sample_of(torch.rand(1, 3, 3, 16, 16), 1, (3, 12))
-        (seen,) = attentions({"layer": attention}, calls, sample)
+        (seen,) = attentions(anatomy, {"layer": attention}, calls, sample)
     assert seen.patch == (0, 8, 8, 8)
     assert seen.maps.sum() / 64 == pytest.approx(1, abs=1e-5)
     assert seen.maps[2, 0:8, 8:16].min() > 0.99
@@ -102,12 +104,12 @@ def test_the_paper_s_attention_finds_the_same_patch_in_another_frame():
 @pytest.mark.parametrize("change", [{"stride": 4}, {"heads": 2}, {"attention": "linear"}])
 @pytest.mark.parametrize("pixel", [(0, 0), (9, 4), (15, 15)])
 def test_other_kinds_of_attention_are_read_in_the_same_way(change, pixel):
-    model = awake(VSRT(replace(TINY, depth=1, **change)))
+    model = perturbed(VSRT(replace(TINY, depth=1, **change)))
     clip = clip_for(small("vsrt"))
-    modules = attention_modules(model)
-    with torch.no_grad(), watching(modules) as calls:
+    modules = attention_modules(model, model.anatomy)
+    with torch.no_grad(), record_calls(modules) as calls:
         model(clip)
-        (seen,) = attentions(modules, calls, sample_of(clip, 1, pixel))
+        (seen,) = attentions(model.anatomy, modules, calls, sample_of(clip, 1, pixel))
     assert seen.maps.sum() / 64 == pytest.approx(1, abs=1e-5)
     x, y, width, height = seen.patch
     assert x <= pixel[0] < x + width
@@ -116,16 +118,16 @@ def test_other_kinds_of_attention_are_read_in_the_same_way(change, pixel):
 
 
 @pytest.mark.parametrize("pixel", [(1, 2), (20, 18), (38, 33)])
-def test_the_span_s_weights_are_those_its_output_is_made_with(pixel):
+def test_span_weights_are_those_that_the_output_is_computed_with(pixel):
     config = SmallConfig(channels=8, tower_blocks=1, attention_channels=8)
-    model = awake(VSRTSmall(config))
+    model = perturbed(VSRTSmall(config))
     clip = torch.rand(1, 3, 3, 36, 40, generator=torch.Generator().manual_seed(3))
     sample = sample_of(clip, 1, pixel)
-    modules = attention_modules(model)
-    with torch.no_grad(), watching(modules) as calls:
+    modules = attention_modules(model, model.anatomy)
+    with torch.no_grad(), record_calls(modules) as calls:
         model(clip)
-        (seen,) = attentions(modules, calls, sample)
-    frame, near = calls["attention"][1].given
+        (seen,) = attentions(model.anatomy, modules, calls, sample)
+    frame, near = calls["attention"][1].args
     total = torch.zeros(3, 36, 40)
     for head in range(config.attention_heads):
         values = [near[d].values[head].detach().requires_grad_() for d in (-1, 0, 1)]
@@ -146,16 +148,16 @@ def test_the_span_s_weights_are_those_its_output_is_made_with(pixel):
 
 
 def moving_clip(step=1):
-    """A smooth texture that goes `step` pixels to the right in each frame."""
+    """A smooth texture that moves `step` pixels to the right in each frame."""
     coarse = torch.rand(1, 3, 12, 16, generator=torch.Generator().manual_seed(4))
     wide = F.interpolate(coarse, (48, 64), mode="bicubic").clamp(0, 1)[0]
     return torch.stack([wide[..., 8 - step * t : 56 - step * t] for t in range(3)])[None]
 
 
-def test_flow_points_to_where_things_are_and_warping_undoes_the_motion():
+def test_flow_gives_the_motion_and_warping_removes_it():
     model = VSRTSmall(SmallConfig(channels=8, tower_blocks=1)).eval()  # its flow needs no weights
     with torch.no_grad():
-        to_prev, to_next = motions(model, sample_of(moving_clip()))
+        to_prev, to_next = motions(model.anatomy.flow, sample_of(moving_clip()))
     inner = (slice(8, -8), slice(8, -8))
     assert (to_prev.frame, to_prev.neighbour) == (1, 0)
     assert to_prev.flow[0][inner].mean() == pytest.approx(-1, abs=0.1)
@@ -164,23 +166,25 @@ def test_flow_points_to_where_things_are_and_warping_undoes_the_motion():
     assert to_next.psnr > to_next.psnr_still + 6
 
 
-def test_without_a_part_is_the_network_that_never_had_it():
-    """With the same weights, the ablations of the paper's text are what switching off gives."""
-    model = awake(VSRT(TINY))
+def test_switching_a_part_off_gives_the_network_built_without_it():
+    """With the same weights, switching a part off equals the ablation in the paper."""
+    model = perturbed(VSRT(TINY))
     clip = clip_for(small("vsrt"))
     sample = sample_of(clip)
     with torch.no_grad():
         sr = upscale_one(model, clip, 1)
         without = {
             part.title: part.without
-            for part in contributions(model, sample, sr, lambda what, done, total: None)
+            for part in contributions(
+                model, model.anatomy, sample, sr, lambda what, done, total: None
+            )
         }
         for title, change in {"attention": {"attention": "none"}, "flow": {"flow": False}}.items():
             other = VSRT(replace(TINY, **change)).eval()
             kept = other.state_dict().keys()
             other.load_state_dict({k: v for k, v in model.state_dict().items() if k in kept})
             expected = upscale_one(other, clip, 1)
-            # Not equal: a warp by nothing still interpolates.
+            # Not equal: a warp by zero flow still interpolates.
             torch.testing.assert_close(without[title], expected, atol=1e-5, rtol=0)
             assert not torch.allclose(without[title], sr, atol=1e-4)
     base = upsample_bilinear(clip[:, 1], 4)[0].clamp(0, 1)
@@ -192,22 +196,22 @@ def test_a_part_that_does_nothing_shows_no_difference():
     torch.nn.init.normal_(model.tail.conv.weight, std=0.1)  # attention still starts at zero
     clip = torch.rand(1, 3, 3, 16, 16, generator=torch.Generator().manual_seed(5))
     with torch.no_grad():
-        seen = look(model, sample_of(clip))
+        seen = inspect_model(model, sample_of(clip))
     found = {part.title: part for part in seen.contributions}
     assert found["attention"].psnr == float("inf")
     assert found["attention"].rms == 0
     assert found["backward chain"].rms > 0
-    assert '"inf"' in str(numbers(seen)).replace("'", '"')
+    assert '"inf"' in str(as_json(seen)).replace("'", '"')
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
-def test_features_go_from_block_to_block(norm):
-    model = awake(VSRT(replace(TINY, norm=norm)))
+def test_the_output_of_a_block_is_the_input_of_the_next(norm):
+    model = perturbed(VSRT(replace(TINY, norm=norm)))
     clip = clip_for(small("vsrt"))
     sample = sample_of(clip)
-    with torch.no_grad(), watching(feature_modules(model)) as calls:
+    with torch.no_grad(), record_calls(feature_modules(model, model.anatomy)) as calls:
         sr = model(clip)
-    found = blocks(model, calls, sample)
+    found = feature_blocks(model.anatomy, calls, sample)
     titles = [block.title for block in found]
     assert titles[:3] == ["encoder", "layer 1, attention", "layer 1, feed-forward"]
     for one, two in pairwise(found[1:-1]):
@@ -216,14 +220,15 @@ def test_features_go_from_block_to_block(norm):
     torch.testing.assert_close(whole, sr[0, 1])
 
 
-def test_a_preset_s_chains_are_looked_at_in_their_own_order_of_time():
-    model = awake(VSRTSmall(SmallConfig(channels=8, tower_blocks=1, attention_channels=8)))
+def test_the_chains_of_a_preset_run_in_opposite_directions():
+    model = perturbed(VSRTSmall(SmallConfig(channels=8, tower_blocks=1, attention_channels=8)))
     clip = torch.rand(1, 4, 3, 16, 16, generator=torch.Generator().manual_seed(6))
     found = {}
     for centre in (0, 3):
-        with torch.no_grad(), watching(feature_modules(model)) as calls:
+        with torch.no_grad(), record_calls(feature_modules(model, model.anatomy)) as calls:
             model(clip)
-        found[centre] = {b.title: b for b in blocks(model, calls, sample_of(clip, centre))}
+        blocks = feature_blocks(model.anatomy, calls, sample_of(clip, centre))
+        found[centre] = {block.title: block for block in blocks}
     assert not found[0]["forward chain"].before.any()  # nothing comes before the first frame
     assert found[0]["backward chain"].before.any()
     assert not found[3]["backward chain"].before.any()
@@ -237,20 +242,20 @@ def test_a_preset_s_chains_are_looked_at_in_their_own_order_of_time():
     ("context", "number", "expected"),
     [
         (Window(5), 4, ([2, 3, 4, 5, 6], 2)),
-        (Window(3), 0, ([2, 0, 1], 1)),  # filled up as the pipeline does it
+        (Window(3), 0, ([2, 0, 1], 1)),  # padded like in `upscale`
         (Segments(16, 4), 1, ([0, 1, 2, 3, 4], 1)),
         (Segments(16, 4), 9, ([6, 7, 8, 9], 3)),
         (Carried(), 9, ([3, 4, 5, 6, 7, 8, 9], 6)),
         (Carried(peek=True), 0, ([0, 1], 0)),
     ],
 )
-def test_frames_around_one(context, number, expected):
+def test_frames_around_the_chosen_one(context, number, expected):
     assert frames_around(number, 10, context) == expected
 
 
-def test_every_preset_has_the_parts_that_its_paper_names():
+def test_a_preset_lists_its_parts():
     model, clip = small("vsrt-small"), clip_for(small("vsrt-small"))
-    titles = [part.title for part in parts(model, sample_of(clip))]
+    titles = [part.title for part in switches(model.anatomy, sample_of(clip))]
     assert titles == [
         "the other frames",
         "attention",

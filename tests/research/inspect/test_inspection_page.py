@@ -1,4 +1,4 @@
-"""`vsrkit inspect`: pictures and a page from a clip; what is wrong is said in one line."""
+"""`vsrkit inspect`: a page, pictures and numbers from a clip; errors in one line."""
 
 import json
 import re
@@ -49,13 +49,13 @@ def test_a_page_pictures_and_numbers(frames, tmp_path, monkeypatch, capsys):
     assert "no trained weights" not in page
 
 
-def test_fresh_weights_are_said_to_be_fresh(frames, tmp_path, monkeypatch, capsys, caplog):
+def test_untrained_weights_are_reported(frames, tmp_path, monkeypatch, capsys, caplog):
     assert run(monkeypatch, capsys, frames, "-m", "vespcn", "-o", tmp_path)[0] == 0
     assert "no trained weights for vespcn" in caplog.text
     assert "has no trained weights here" in (tmp_path / "index.html").read_text()
     first = (tmp_path / "output.png").read_bytes()
     run(monkeypatch, capsys, frames, "-m", "vespcn", "-o", tmp_path)
-    assert (tmp_path / "output.png").read_bytes() == first  # the same fresh weights every time
+    assert (tmp_path / "output.png").read_bytes() == first  # the same random weights every time
 
 
 @pytest.mark.parametrize(
@@ -65,13 +65,13 @@ def test_fresh_weights_are_said_to_be_fresh(frames, tmp_path, monkeypatch, capsy
         (["--frame", "-1"], "has frames 0 to 3, not -1"),
         (["--pixel", "40,3"], "pixel 40,3 lies outside of"),
         (["--pixel", "3,-1"], "x is 0 to 39, y 0 to 35"),
-        (["--pixel", "middle"], "a pixel is X,Y in whole numbers, not 'middle'"),
-        (["--side", "4"], "32 is the least"),
+        (["--pixel", "middle"], "expected a pixel as X,Y in whole numbers, got 'middle'"),
+        (["--side", "4"], "must be at least 32 pixels, got 4"),
         (["-m", "vsrt-x"], "no model called 'vsrt-x'"),
         (["--device", "tpu"], "no device called 'tpu'"),
     ],
 )
-def test_wrong_wishes_are_one_line(frames, tmp_path, monkeypatch, capsys, arguments, message):
+def test_wrong_arguments_give_one_line(frames, tmp_path, monkeypatch, capsys, arguments, message):
     code, _, err = run(monkeypatch, capsys, frames, "-o", tmp_path / "out", *arguments)
     assert code == 1
     assert message in err
@@ -79,7 +79,7 @@ def test_wrong_wishes_are_one_line(frames, tmp_path, monkeypatch, capsys, argume
     assert not (tmp_path / "out").exists()
 
 
-def test_wrong_clips_are_one_line(frames, tmp_path, monkeypatch, capsys):
+def test_wrong_clips_give_one_line(frames, tmp_path, monkeypatch, capsys):
     (tmp_path / "text.mp4").write_text("not a video")
     (tmp_path / "empty").mkdir()
     one = tmp_path / "one"
@@ -97,7 +97,7 @@ def test_wrong_clips_are_one_line(frames, tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize(("frame", "expected"), [(3, [0, 1, 2, 3]), (4, [4, 5, 6, 7])])
-def test_no_model_looks_across_a_cut(tmp_path, frame, expected):
+def test_no_model_gets_frames_from_beyond_a_cut(tmp_path, frame, expected):
     generator = torch.Generator().manual_seed(1)
     for number in range(8):
         if number in (0, 4):  # two scenes that have nothing in common
@@ -118,11 +118,11 @@ def test_a_shot_of_one_frame_has_no_flow_to_show(tmp_path, monkeypatch, capsys):
         write_image(tmp_path / "frames" / f"{number}.png", picture)
     code, _, _ = run(monkeypatch, capsys, tmp_path / "frames", "-o", tmp_path / "out")
     assert code == 0
-    assert "no frame that flow could lead to" in (tmp_path / "out" / "index.html").read_text()
+    assert "no other frame, so there is no flow" in (tmp_path / "out" / "index.html").read_text()
     assert json.loads((tmp_path / "out" / "numbers.json").read_text())["frames"] == [2]
 
 
-def test_a_single_frame_is_enough_for_a_model_that_sees_one(tmp_path, monkeypatch, capsys):
+def test_a_single_frame_is_enough_for_a_single_image_model(tmp_path, monkeypatch, capsys):
     write_image(tmp_path / "0.png", torch.rand(3, 36, 40))
     code, _, _ = run(
         monkeypatch, capsys, tmp_path / "0.png", "-m", "bicubic", "-o", tmp_path / "out"
