@@ -289,9 +289,9 @@ def windows_suite(rounds: int) -> dict[str, Any]:
     rows = []
     print(f"{'model':>12} {'anew':>8} {'once':>8} {'ratio':>6}   seconds a window")
     for name in ("vsrt-reds", "vsrt-vimeo", "edvr-m", "tdan"):
-        recalling = make_engine(build_model(name))
-        forgetting = replace(recalling, recalls=None)
-        size, count = recalling.spec.context.size, 3  # type: ignore[union-attr]
+        cached = make_engine(build_model(name))
+        uncached = replace(cached, window_caches=None)
+        size, count = cached.spec.context.size, 3  # type: ignore[union-attr]
         frames = torch.rand(size + count, 3, 64, 64)
         middle = slice(size // 2, size // 2 + 1)
 
@@ -301,7 +301,7 @@ def windows_suite(rounds: int) -> dict[str, Any]:
 
         once, anew = [], []
         for _ in range(rounds):
-            for engine, times in ((recalling, once), (forgetting, anew)):
+            for engine, times in ((cached, once), (uncached, anew)):
                 run(engine, 0, 1)
                 begin = time.perf_counter()
                 run(engine, 1, count + 1)

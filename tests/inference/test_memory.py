@@ -8,7 +8,7 @@ from vsrkit.inference.memory import (
     estimate,
     halved,
     plan_memory,
-    recalled,
+    window_cache_bytes,
 )
 from vsrkit.models.zoo import build_model
 from vsrkit.video.colour import picture_bytes
@@ -98,12 +98,12 @@ def test_what_windows_share_is_kept_only_where_there_is_room():
     model = build_model("edvr-m")
     size = {"height": 540, "width": 960, "tile": 128, "chunk": 0}
     rich = plan_memory(model, limit=64 << 30, **size)
-    assert rich.recalls
+    assert rich.window_cache
     poor = plan_memory(model, limit=rich.peak - 1, **size)
     assert poor.peak < rich.peak
-    tight = plan_memory(model, limit=rich.peak - recalled(model, 540, 960), **size)
-    assert not tight.recalls
+    tight = plan_memory(model, limit=rich.peak - window_cache_bytes(model, 540, 960), **size)
+    assert not tight.window_cache
 
 
 def test_a_model_whose_windows_share_nothing_plans_nothing_for_it(small):
-    assert not plan_memory(small, height=180, width=320, limit=64 << 30).recalls
+    assert not plan_memory(small, height=180, width=320, limit=64 << 30).window_cache

@@ -158,7 +158,7 @@ def test_keep_equals_a_cut_of_all(name):
 def test_steps_equal_the_clip_at_once(name):
     model = small(name)
     clip = clip_for(model, frames=4)
-    state = model.start(clip[:, 1]) if model.spec.context.peek else None
+    state = model.start(clip[:, 1]) if model.spec.context.needs_second_frame else None
     results = []
     with torch.no_grad():
         for frame in clip.unbind(1):

@@ -2,7 +2,7 @@
 
 import multiprocessing
 import os
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass, field
@@ -25,7 +25,7 @@ from vsrkit.hardware.precision import (
 from vsrkit.inference.tiles import plan_grid, run_pasted, run_tiled
 from vsrkit.inference.windows import Padding, Piece, pieces
 from vsrkit.models.layers.blocks import pad_to
-from vsrkit.models.layers.window_cache import Recall, Recalls, no_recalls
+from vsrkit.models.layers.window_cache import WindowCache
 from vsrkit.models.spec import Carried, Spec, Window
 from vsrkit.video.rows import Rows, rows_of
 
@@ -43,8 +43,10 @@ class Engine:
     overlap: int | None = None  # pixels that neighbouring tiles share; None: a quarter, at most 32
     stitch: Literal["blend", "paste"] = "blend"  # paste: hard edges, as the authors' release has
     scratch: Path | None = None  # folder where tiles wait until they are blended; None: memory
-    # What overlapping windows share, kept from one to the next; None saves its memory.
-    recalls: Recalls | None = field(default_factory=no_recalls, repr=False, compare=False)
+    # By tile, what overlapping windows share; None computes it for every window and saves memory.
+    window_caches: defaultdict[int, WindowCache] | None = field(
+        default_factory=lambda: defaultdict(WindowCache), repr=False, compare=False
+    )
 
     @property
     def spec(self) -> Spec:
@@ -61,12 +63,13 @@ class Engine:
         run_model = self.model if only_centre else partial(self.model, keep=piece.keep)
         tiles = count()
 
-        def run_recalling(part: Tensor) -> Tensor:
-            # A fresh one costs nothing, and the sums are the same with and without: frame by frame.
-            recall = Recall() if self.recalls is None else self.recalls[next(tiles)]
-            return run_model(part, recall=recall)
+        def run_cached(part: Tensor) -> Tensor:
+            # An empty cache costs nothing, and sums have the same order with and without.
+            caches = self.window_caches
+            cache = WindowCache() if caches is None else caches[next(tiles)]
+            return run_model(part, cache=cache)
 
-        return self._fitted(run_recalling if self.spec.recalls else run_model, piece)
+        return self._fitted(run_cached if self.spec.uses_window_cache else run_model, piece)
 
     def carry(self, shot: Iterable[Tensor]) -> Iterator[Tensor]:
         """Frames of a shot one by one, the model's state handed from each to the next."""
@@ -83,12 +86,13 @@ class Engine:
 
         Tiles come in the same order each time, each with its own state; none at a shot's start.
         """
-        peeks = isinstance(self.spec.context, Carried) and self.spec.context.peek
+        context = self.spec.context
+        needs_second = isinstance(context, Carried) and context.needs_second_frame
         before, after = iter(states), []
 
         def step_model(part: Tensor) -> Tensor:
             state = next(before, None)
-            if state is None and peeks:
+            if state is None and needs_second:
                 state = self.model.start(part[:, -1])  # type: ignore[operator]
             sr, state = self.model.step(part[:, 0], state)  # type: ignore[operator]
             after.append(state)

@@ -35,7 +35,7 @@ class MemoryPlan:
     tile: int | None  # side of the tiles in LR pixels; None runs whole frames
     chunk: int  # frames that wait between decoder, model and encoder; 0: they take turns
     frugal: bool  # tiles wait on disk, and no frame is ever whole: it comes and goes in rows
-    recalls: bool  # what overlapping windows share is kept from one to the next
+    window_cache: bool  # what overlapping windows share is computed once and kept
     peak: int  # bytes, estimated, of one process
 
 
@@ -69,13 +69,13 @@ def plan_memory(
             side,
             frames,
             frugal,
-            recalls,
+            window_cache,
             after
-            + recalls * recalled(model, height, width)
+            + window_cache * window_cache_bytes(model, height, width)
             + estimate(model, height, width, side, frames, frugal, held=held, by_rows=by_rows),
         )
         for side in sides
-        for recalls in ((True, False) if spec.recalls else (False,))
+        for window_cache in ((True, False) if spec.uses_window_cache else (False,))
         for frugal in ((False, True) if side else (False,))
         for frames in ((0,) if frugal else (16, 8, 2, 0) if chunk is None else (chunk,))
     ]
@@ -126,7 +126,7 @@ def estimate(
     return PROGRAM + round(SLACK * (features + made + read + waiting + weights))
 
 
-def recalled(model: nn.Module, height: int, width: int) -> int:
+def window_cache_bytes(model: nn.Module, height: int, width: int) -> int:
     """Bytes of what overlapping windows share: features of every frame, of all tiles."""
     spec: Spec = model.spec  # type: ignore[assignment]
     seen, _ = frames_at_once(spec.context)

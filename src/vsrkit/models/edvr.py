@@ -17,7 +17,7 @@ from vsrkit.models.layers.blocks import (
     upsample_bilinear,
 )
 from vsrkit.models.layers.deform import DeformPack
-from vsrkit.models.layers.window_cache import Recall, each_frame
+from vsrkit.models.layers.window_cache import WindowCache, map_frames
 from vsrkit.models.spec import Spec, Window
 from vsrkit.models.weights import Rules, count_matching, rename
 
@@ -67,7 +67,7 @@ class EDVR(nn.Module):
             scale=1 if config.deblur_only else 4,
             context=Window(config.frames),
             multiple=16 if config.deblur_only else 4,
-            recalls=True,
+            uses_window_cache=True,
         )
         self.front = FrontEnd(config)
         self.reconstruction = residual_blocks(config.reconstruct_blocks, config.channels)
@@ -87,10 +87,10 @@ class EDVR(nn.Module):
             ),
         )
 
-    def forward(self, clip: Tensor, recall: Recall | None = None) -> Tensor:
+    def forward(self, clip: Tensor, cache: WindowCache | None = None) -> Tensor:
         """(B, T, 3, H, W) -> (B, 1, 3, 4H, 4W): the centre frame."""
         check_frames(clip, self.config.frames)
-        detail = self.tail(self.reconstruction(self.front(clip, recall)))
+        detail = self.tail(self.reconstruction(self.front(clip, cache)))
         centre = clip[:, self.config.frames // 2]
         base = centre if self.config.deblur_only else upsample_bilinear(centre, 4)
         return (detail + base)[:, None]
@@ -118,9 +118,9 @@ class FrontEnd(nn.Module):
             else nn.Conv2d(config.frames * c, c, 1)
         )
 
-    def forward(self, clip: Tensor, recall: Recall | None = None) -> Tensor:
+    def forward(self, clip: Tensor, cache: WindowCache | None = None) -> Tensor:
         """(B, T, 3, H, W) -> (B, C, H, W)."""
-        frames = each_frame(self._pyramid, clip, recall)
+        frames = map_frames(self._pyramid, clip, cache)
         centre = frames[len(frames) // 2]
         aligned = torch.stack([self.pcd_align(frame, centre) for frame in frames], 1)
         if isinstance(self.fusion, AttentionFusion):

@@ -64,7 +64,7 @@ class Ensemble(nn.Module):
         super().__init__()
         self.model = model
         spec: Spec = model.spec  # type: ignore[assignment]
-        self.spec = replace(spec, recalls=False)  # each view sees other frames
+        self.spec = replace(spec, uses_window_cache=False)  # each view sees other frames
         self.config: Any = model.config
         self.views = views(self.spec, count)
 

@@ -40,7 +40,7 @@ class RRN(nn.Module):
     def __init__(self, config: RRNConfig) -> None:
         super().__init__()
         self.config = config
-        self.spec = Spec(scale=4, context=Carried(peek=True))
+        self.spec = Spec(scale=4, context=Carried(needs_second_frame=True))
         c = config.channels
         self.conv_first = conv3x3(3 + 3 + c + 48, c)
         self.blocks = residual_blocks(config.blocks, c)

@@ -38,7 +38,7 @@ class RSDN(nn.Module):
     def __init__(self, config: RSDNConfig) -> None:
         super().__init__()
         self.config = config
-        self.spec = Spec(scale=4, context=Carried(peek=True), multiple=2)
+        self.spec = Spec(scale=4, context=Carried(needs_second_frame=True), multiple=2)
         c = config.channels
         self.forget = conv3x3(3, 9)
         self.detail_first, self.structure_first = (conv3x3(6 + c + 48, c) for _ in range(2))

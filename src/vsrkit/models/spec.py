@@ -28,11 +28,11 @@ class Window:
 class Carried:
     """A state handed from frame to frame, forward in time, reset at every cut.
 
-    `peek`: the model wants to see a shot's second frame before its first step. It then has
-    `start(following) -> state`, with the frame itself where a shot has only one.
+    needs_second_frame: the state before a shot's first frame is made from its second: the model
+        has `start(second) -> state`, called with the first frame if the shot has only one
     """
 
-    peek: bool = False
+    needs_second_frame: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class Spec:
     minimum: int = 1  # smallest height and width; smaller frames are padded
     multiple: int = 1  # height and width must be divisible by this; others are padded
     min_frames: int = 1  # shortest clip it can run; shorter shots are padded by their last frame
-    recalls: bool = False  # takes `recall`, what it found out about frames of the window before
+    uses_window_cache: bool = False  # takes `cache`, a `WindowCache` of per-frame results
 
 
 @runtime_checkable
@@ -76,8 +76,8 @@ class VideoModel(Protocol):
     `Window(emits="centre")`, else T. Models that emit every frame take `keep`, a slice of the
     frames that are wanted, and skip what feeds only the others: `model(clip, keep=k)` equals
     `model(clip)[:, k]`. `Carried` models also have `step(frame, state) -> (sr, state)` with
-    frames (B, 3, H, W) and `state=None` at the start of a shot. Models whose spec says so take a
-    `Recall` and compute features and flows of overlapping windows once.
+    frames (B, 3, H, W) and `state=None` at the start of a shot. Models whose spec says so take
+    `cache`, a `WindowCache`, and compute features and flows of overlapping windows once.
     """
 
     spec: Spec

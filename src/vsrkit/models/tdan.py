@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from vsrkit.models.anatomy import Anatomy, residual_switch
 from vsrkit.models.layers.blocks import check_frames, conv3x3, residual_blocks
 from vsrkit.models.layers.deform import deform_conv
-from vsrkit.models.layers.window_cache import Recall, each_frame
+from vsrkit.models.layers.window_cache import WindowCache, map_frames
 from vsrkit.models.spec import Spec, Window
 from vsrkit.models.weights import Rules, count_matching, rename
 
@@ -34,7 +34,7 @@ class TDAN(nn.Module):
     def __init__(self, config: TDANConfig) -> None:
         super().__init__()
         self.config = config
-        self.spec = Spec(scale=4, context=Window(config.frames), recalls=True)
+        self.spec = Spec(scale=4, context=Window(config.frames), uses_window_cache=True)
         c = config.channels
         self.conv_first = conv3x3(3, c)
         self.extraction = residual_blocks(config.extract_blocks, c)
@@ -50,21 +50,21 @@ class TDAN(nn.Module):
 
     anatomy = Anatomy(switches=(residual_switch("reconstruction"),))
 
-    def forward(self, clip: Tensor, recall: Recall | None = None) -> Tensor:
+    def forward(self, clip: Tensor, cache: WindowCache | None = None) -> Tensor:
         """(B, T, 3, H, W) -> (B, 1, 3, 4H, 4W): the centre frame."""
         check_frames(clip, self.config.frames)
-        aligned = self.align(clip, recall) - 0.5  # the authors centre their frames on 0
+        aligned = self.align(clip, cache) - 0.5  # the authors centre their frames on 0
         x = F.relu(self.join(aligned.flatten(1, 2)))
         sr = self.conv_last(self.upsample(self.reconstruction(x)))
         return sr[:, None] + 0.5
 
-    def align(self, clip: Tensor, recall: Recall | None = None) -> Tensor:
+    def align(self, clip: Tensor, cache: WindowCache | None = None) -> Tensor:
         """Neighbours as they would look at the centre: (B, T, 3, H, W) -> same.
 
         The paper also trains on this: the mean square distance of each to the centre frame.
         """
         middle = clip.shape[1] // 2
-        features = each_frame(self._features, clip, recall)
+        features = map_frames(self._features, clip, cache)
         aligned = [
             clip[:, i] if i == middle else self._align_one(features[middle], neighbour) + 0.5
             for i, neighbour in enumerate(features)

@@ -44,7 +44,7 @@ from vsrkit.models.layers.patch_attention import (
     per_frame,
 )
 from vsrkit.models.layers.position import position_release, position_xyt
-from vsrkit.models.layers.window_cache import Recall
+from vsrkit.models.layers.window_cache import WindowCache
 from vsrkit.models.spec import Spec, Window
 
 
@@ -122,7 +122,7 @@ class VSRT(nn.Module):
             context=Window(config.frames, "all"),
             tile=config.size,
             multiple=1 if config.size else config.patch,
-            recalls=True,
+            uses_window_cache=True,
         )
         c, slope, block_slope = config.channels, config.slope, config.block_slope
         self.encoder = Tower(3, c, config.extract_blocks, slope=slope, block_slope=block_slope)
@@ -188,7 +188,7 @@ class VSRT(nn.Module):
         return (*switches, residual_switch("reconstruction"), detail_switch())
 
     def forward(
-        self, clip: Tensor, keep: slice | None = None, recall: Recall | None = None
+        self, clip: Tensor, keep: slice | None = None, cache: WindowCache | None = None
     ) -> Tensor:
         """(B, T, 3, H, W) -> (B, T, 3, 4H, 4W), or only the frames in `keep`."""
         self._check(clip)
@@ -197,12 +197,12 @@ class VSRT(nn.Module):
         start, stop, _ = (keep or everything).indices(t)
         wanted = slice(start, stop)
 
-        if recall is None:
+        if cache is None:
             features = per_frame(self.encoder, clip)
         else:
-            features = torch.stack(recall.each(self.encoder, clip), 1)
+            features = torch.stack(cache.map_frames(self.encoder, clip), 1)
         position = self._position(features)
-        flows = self._flows(clip, recall)
+        flows = self._flows(clip, cache)
         for number, layer in enumerate(self.layers):
             if number == 0 or self.config.position_at == "every layer":
                 features = features + position
@@ -211,7 +211,7 @@ class VSRT(nn.Module):
         sr = self._reconstruct(features.flatten(0, 1), clip[:, wanted].flatten(0, 1))
         return sr.unflatten(0, (b, stop - start))
 
-    def _flows(self, clip: Tensor, recall: Recall | None) -> tuple[Tensor, Tensor] | None:
+    def _flows(self, clip: Tensor, cache: WindowCache | None) -> tuple[Tensor, Tensor] | None:
         """Flow of every frame to its previous and to its next: (B, T, 2, H, W) twice.
 
         The outermost frames lack one neighbour and take themselves for it.
@@ -219,10 +219,10 @@ class VSRT(nn.Module):
         if (network := self.flow) is None:
             return None
         b, t = clip.shape[:2]
-        if recall is not None:
+        if cache is not None:
             before, after = [0, *range(t - 1)], [*range(1, t), t - 1]
-            to_prev = torch.stack(recall.pairs(network, clip, before), 1)
-            return to_prev, torch.stack(recall.pairs(network, clip, after), 1)
+            to_prev = torch.stack(cache.map_pairs(network, clip, before), 1)
+            return to_prev, torch.stack(cache.map_pairs(network, clip, after), 1)
         frames = clip.flatten(0, 1)
         to_prev, to_next = side_by_side(
             lambda: network(frames, previous(clip).flatten(0, 1)),

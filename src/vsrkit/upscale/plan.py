@@ -181,7 +181,7 @@ def _runs(engine: Engine, clip: Tensor, seen: int, kept: int) -> Iterator[list[T
     skip = (seen - kept) // 2
     places = range(max(1, min(MADE // kept, len(clip) - seen + 1)))
     keep = slice(skip, skip + kept)
-    yield list(engine.run(Piece(clip[:seen].flip(-1), keep)))  # mirrored: not to be recalled
+    yield list(engine.run(Piece(clip[:seen].flip(-1), keep)))  # mirrored: not in the window cache
     for start in places:
         yield list(engine.run(Piece(clip[start : start + seen], keep)))
 

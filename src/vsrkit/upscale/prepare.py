@@ -131,8 +131,8 @@ def prepare(
     )
     if memory.frugal and scratch:
         engine = replace(engine, scratch=scratch)
-    if not memory.recalls:
-        engine = replace(engine, recalls=None)
+    if not memory.window_cache:
+        engine = replace(engine, window_caches=None)
     return PreparedJob(
         model=name,
         engine=engine,

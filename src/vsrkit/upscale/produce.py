@@ -173,7 +173,7 @@ def _with_smaller_tiles(engine: Engine, piece: Piece, error: Exception) -> Engin
             "there is not enough memory for one frame; close other programs, use --tile 64, "
             "another model or a smaller input"
         ) from error
-    return replace(engine, tile=tile, recalls=None)
+    return replace(engine, tile=tile, window_caches=None)
 
 
 def write_part(part: Part, made: Iterable[Made], recipe: Recipe, tell: Tell) -> None:

@@ -1,4 +1,4 @@
-"""What overlapping windows share is computed once, and nothing else changes."""
+"""Overlapping windows compute what they share once, without a change of the output."""
 
 from dataclasses import replace
 
@@ -9,15 +9,15 @@ from vsrkit.hardware.precision import Precision
 from vsrkit.inference.engine import Engine, upscale_frames
 from vsrkit.models.edvr import EDVR, EDVRConfig
 from vsrkit.models.ensemble import Ensemble
-from vsrkit.models.layers.window_cache import Recall, each_frame
+from vsrkit.models.layers.window_cache import WindowCache, map_frames
 from vsrkit.models.tdan import TDAN, TDANConfig
 from vsrkit.models.vsrt import VSRT, VSRTConfig
 
 PLAIN = Precision("float32", channels_last=True)
 
 
-class Asked:
-    """A question that counts how often it was put."""
+class CountedCalls:
+    """A function of frames that counts how often it is called."""
 
     def __init__(self):
         self.count = 0
@@ -32,59 +32,59 @@ def clip_of(*numbers):
     return torch.stack([torch.full((3, 4, 4), float(n)) for n in numbers])[None]
 
 
-def test_a_frame_of_the_window_before_is_not_asked_about_again():
-    recall, ask = Recall(), Asked()
-    first = recall.each(ask, clip_of(1, 2, 3))
-    second = recall.each(ask, clip_of(2, 3, 4))
-    assert ask.count == 4
+def test_a_frame_of_the_previous_window_is_not_computed_again():
+    cache, function = WindowCache(), CountedCalls()
+    first = cache.map_frames(function, clip_of(1, 2, 3))
+    second = cache.map_frames(function, clip_of(2, 3, 4))
+    assert function.count == 4
     assert second == [first[1], first[2], 4 * 48.0]
 
 
-def test_a_pair_is_known_by_both_of_its_frames_in_their_order():
-    recall, ask = Recall(), Asked()
+def test_a_pair_is_identified_by_both_frames_in_order():
+    cache, function = WindowCache(), CountedCalls()
     clip = clip_of(1, 2, 3)
-    to_prev = recall.pairs(ask, clip, [0, 0, 1])
-    to_next = recall.pairs(ask, clip, [1, 2, 2])
-    assert ask.count == 6
+    to_prev = cache.map_pairs(function, clip, [0, 0, 1])
+    to_next = cache.map_pairs(function, clip, [1, 2, 2])
+    assert function.count == 6
     later = clip_of(2, 3, 4)
-    assert recall.pairs(ask, later, [0, 0, 1])[1] == to_prev[2]  # 3 to 2
-    assert recall.pairs(ask, later, [1, 2, 2])[0] == to_next[1]  # 2 to 3
+    assert cache.map_pairs(function, later, [0, 0, 1])[1] == to_prev[2]  # 3 to 2
+    assert cache.map_pairs(function, later, [1, 2, 2])[0] == to_next[1]  # 2 to 3
     # New are 2 to itself, 4 to 3, 3 to 4 and 4 to itself.
-    assert ask.count == 10
+    assert function.count == 10
 
 
-def test_frames_that_left_the_window_are_forgotten_with_all_that_was_said_of_them():
-    recall, ask = Recall(), Asked()
+def test_results_of_frames_outside_the_window_are_dropped():
+    cache, function = WindowCache(), CountedCalls()
     for start in range(50):
-        recall.each(ask, clip_of(start, start + 1, start + 2))
-        recall.pairs(ask, clip_of(start, start + 1, start + 2), [0, 0, 1])
-    assert len(recall._frames) == 3
-    assert len(recall._answers) == 6
-    before = ask.count
-    recall.each(ask, clip_of(0, 1, 2))
-    assert ask.count == before + 3
+        cache.map_frames(function, clip_of(start, start + 1, start + 2))
+        cache.map_pairs(function, clip_of(start, start + 1, start + 2), [0, 0, 1])
+    assert len(cache._frames) == 3
+    assert len(cache._results) == 6
+    before = function.count
+    cache.map_frames(function, clip_of(0, 1, 2))
+    assert function.count == before + 3
 
 
-def test_repeated_frames_are_one_and_other_sizes_are_new():
-    recall, ask = Recall(), Asked()
-    assert len(recall.each(ask, clip_of(7, 7, 7))) == 3
-    assert ask.count == 1
-    recall.each(ask, torch.full((1, 1, 3, 8, 8), 7.0))
-    assert ask.count == 2
+def test_repeated_frames_share_a_result_and_other_sizes_do_not():
+    cache, function = WindowCache(), CountedCalls()
+    assert len(cache.map_frames(function, clip_of(7, 7, 7))) == 3
+    assert function.count == 1
+    cache.map_frames(function, torch.full((1, 1, 3, 8, 8), 7.0))
+    assert function.count == 2
 
 
-def test_two_questions_do_not_share_answers():
-    recall, one, other = Recall(), Asked(), Asked()
-    recall.each(one, clip_of(1))
-    recall.each(other, clip_of(1))
+def test_two_functions_do_not_share_results():
+    cache, one, other = WindowCache(), CountedCalls(), CountedCalls()
+    cache.map_frames(one, clip_of(1))
+    cache.map_frames(other, clip_of(1))
     assert (one.count, other.count) == (1, 1)
 
 
-def test_without_a_recall_every_frame_is_asked_about():
-    """So that arithmetic counts them all, and training is not slowed down by comparisons."""
-    ask = Asked()
-    each_frame(ask, clip_of(1, 1, 1), None)
-    assert ask.count == 3
+def test_without_a_cache_every_frame_is_computed():
+    """Arithmetic is counted for all frames, and training pays for no comparisons."""
+    function = CountedCalls()
+    map_frames(function, clip_of(1, 1, 1), None)
+    assert function.count == 3
 
 
 TINY = {
@@ -100,7 +100,7 @@ TINY = {
 
 
 def part_of(model, name):
-    """What such a model asks about each frame."""
+    """The module that such a model runs once per frame."""
     return {
         "vsrt": lambda: model.encoder,
         "edvr": lambda: model.front.feature_extraction,
@@ -110,7 +110,7 @@ def part_of(model, name):
 
 @pytest.mark.parametrize("tile", [None, 32])
 @pytest.mark.parametrize("name", TINY)
-def test_the_pipeline_computes_features_of_each_frame_once_and_gives_the_same_bytes(name, tile):
+def test_upscaling_computes_each_frame_once_and_gives_the_same_bits(name, tile):
     torch.manual_seed(0)
     model = TINY[name]().eval()
     calls = []
@@ -122,10 +122,10 @@ def test_the_pipeline_computes_features_of_each_frame_once_and_gives_the_same_by
     once = list(upscale_frames(frames, engine, cuts=[5]))
     assert len(calls) == 9 * tiles
     calls.clear()
-    anew = list(upscale_frames(frames, replace(engine, recalls=None), cuts=[5]))
-    # Frames that a window repeats at a shot's end are known even then.
+    uncached = list(upscale_frames(frames, replace(engine, window_caches=None), cuts=[5]))
+    # Frames that a window repeats at the end of a shot are computed once even then.
     assert 9 * tiles < len(calls) <= 27 * tiles
-    for a, b in zip(once, anew, strict=True):
+    for a, b in zip(once, uncached, strict=True):
         assert torch.equal(a, b)
 
 
@@ -136,11 +136,11 @@ def test_flows_are_computed_once_for_each_pair():
     model.flow.register_forward_hook(lambda *_: calls.append(1))
     list(upscale_frames(list(torch.rand(8, 3, 32, 32)), Engine(model, PLAIN)))
     # 7 neighbours in both directions, each frame to itself at the first and last place of a
-    # window, and what the mirrored windows at both ends put side by side.
+    # window, and the new neighbours of the mirrored windows at both ends.
     assert len(calls) <= 7 * 2 + 8 + 4
 
 
-def test_an_ensemble_asks_for_every_view():
+def test_an_ensemble_computes_every_view():
     torch.manual_seed(0)
     model = TINY["tdan"]().eval()
     engine = Engine(Ensemble(model, 2), PLAIN)
