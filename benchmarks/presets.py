@@ -19,7 +19,7 @@ from torch import nn
 from pipeline import HEIGHT, WIDTH, write_source
 from speed import best_seconds, usual_convolution
 from vsrkit import UpscaleOptions, __version__, load_model, upscale_video
-from vsrkit.hardware.allocator import keep_freed_memory
+from vsrkit.hardware.memory import keep_freed_memory
 from vsrkit.hardware.precision import resolve_precision
 from vsrkit.models.zoo import build_model
 from vsrkit.models.zoo.counting import gflop_per_megapixel

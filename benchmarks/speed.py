@@ -29,16 +29,16 @@ import torch
 from torch import Tensor, nn
 
 from vsrkit import __version__
-from vsrkit.hardware.allocator import keep_freed_memory
+from vsrkit.hardware.memory import keep_freed_memory
 from vsrkit.hardware.precision import (
     CANDIDATES,
     Convolution,
     Precision,
     _processor,
-    lay_out,
-    measured_speeds,
+    inference_context,
+    measure_speeds,
     resolve_precision,
-    running_in,
+    set_memory_layout,
 )
 from vsrkit.inference.engine import Engine, make_engine
 from vsrkit.inference.windows import Piece
@@ -74,21 +74,22 @@ def precision_suite(rounds: int) -> dict[str, Any]:
     """The released net on one window of 64x64: what layout, type and centre frame are worth.
 
     "plain" is PyTorch as it comes: float32, channels-first, one operation after another, freed
-    memory given back (`allocator`), which is why it has a process of its own; it is 1.0. The
-    others are run as vsrkit runs models (`running_in`): the two towers of a layer side by side.
+    memory given back (`keep_freed_memory`), in its own process; it is 1.0. The
+    others are run as vsrkit runs models (`inference_context`): both towers of a layer in
+    parallel.
     """
     torch.manual_seed(0)
     released = VSRT(REDS).eval()
     clip = torch.rand(1, REDS.frames, 3, 64, 64)
     auto = resolve_precision("auto", released)
-    speeds = measured_speeds(Convolution(64, 64, 3, 1), torch.device("cpu"))
+    speeds = measure_speeds(Convolution(64, 64, 3, 1), torch.device("cpu"))
 
     def run(precision: Precision, keep: slice | None = None) -> Callable[[], Tensor]:
         model = deepcopy(released)
-        lay_out(model, precision)
+        set_memory_layout(model, precision)
 
         def forward() -> Tensor:
-            with running_in(precision, "cpu"):
+            with inference_context(precision, "cpu"):
                 return model(clip, keep=keep)
 
         return forward
@@ -154,7 +155,7 @@ def small_suite(rounds: int) -> dict[str, Any]:
     keep_freed_memory()
     model = build_model("vsrt-s").eval()
     precision = resolve_precision("auto", model)
-    lay_out(model, precision)
+    set_memory_layout(model, precision)
     sizes = [(90, 160), (180, 320), (360, 640)]
     length = 4
     runs: dict[str, Callable[[], Any]] = {}
@@ -192,14 +193,14 @@ def small_suite(rounds: int) -> dict[str, Any]:
 def usual_convolution(h: int, w: int, precision: Precision) -> Callable[[], Any]:
     """A 3x3 convolution of 64 channels on one frame, ready to run."""
     layer = nn.Conv2d(64, 64, 3, padding=1)
-    lay_out(layer, precision)
+    set_memory_layout(layer, precision)
     layout = torch.channels_last if precision.channels_last else torch.contiguous_format
     x = torch.rand(1, 64, h, w).to(getattr(torch, precision.dtype), memory_format=layout)
     return lambda: _forward(layer, x, precision)
 
 
 def _forward(model: nn.Module, clip: Tensor, precision: Precision) -> Any:
-    with running_in(precision, "cpu"):
+    with inference_context(precision, "cpu"):
         return model(clip)
 
 
@@ -247,7 +248,7 @@ def zoo_suite(rounds: int) -> dict[str, Any]:
     for name in list_models():
         model: Any = build_model(name).eval()
         precision = resolve_precision("auto", model)
-        lay_out(model, precision)
+        set_memory_layout(model, precision)
         frames, kept = _clip_length(model)
         side = model.spec.tile or 64
         gflop = gflop_of(lambda m=model, f=frames, s=side: m(torch.rand(1, f, 3, s, s))) / kept

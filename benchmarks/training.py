@@ -24,13 +24,13 @@ from safetensors.torch import load_file, save_file
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 
-from vsrkit.hardware.allocator import ALL, keep_freed_memory
+from vsrkit.hardware.memory import UNLIMITED, keep_freed_memory
 from vsrkit.hardware.precision import (
     Precision,
-    commonest_convolution,
-    lay_out,
-    measured_speeds,
+    largest_convolution,
+    measure_speeds,
     resolve_precision,
+    set_memory_layout,
 )
 from vsrkit.models.zoo import build_model
 from vsrkit.train.config import Source, TrainConfig
@@ -94,7 +94,7 @@ def convolution_speed() -> dict[str, float]:
     """GFLOP/s of the convolutions of a training step of `vsrt-s`, beside the best measured."""
     model = build_model("vsrt-s")
     precision = resolve_precision("auto", model)
-    lay_out(model, precision)
+    set_memory_layout(model, precision)
     lr, hr = torch.rand(3, 7, 3, 48, 48), torch.rand(3, 7, 3, 192, 192)
 
     def step() -> None:
@@ -115,9 +115,9 @@ def convolution_speed() -> dict[str, float]:
             step()
         rows = seen.key_averages()
         times.append(sum(row.self_cpu_time_total for row in rows if row.key in names))
-    convolution = commonest_convolution(model)
+    convolution = largest_convolution(model)
     assert convolution is not None
-    peak = measured_speeds(convolution, torch.device("cpu"))[precision]
+    peak = measure_speeds(convolution, torch.device("cpu"))[precision]
     speed = flop / min(times) / 1e3
     return {"GFLOP/s": speed, "best measured": peak, "share": speed / peak}
 
@@ -176,7 +176,7 @@ def run_steps_of_reds(pipe: Any, case: str, threads: int, gradients: Path) -> No
     precision = Precision("float32", False)
     if case in ("auto", "float32"):
         precision = resolve_precision(case, model)
-        keep_freed_memory(ALL)
+        keep_freed_memory(UNLIMITED)
     lay_out_to_train(model, precision)
     if case == "recomputed":
         recompute_activations(model)

@@ -1,20 +1,20 @@
-"""Errors that the command line prints in one line; everything else is a bug and keeps its trace."""
+"""Errors that the command line prints as one line; other exceptions are bugs."""
 
 
 class VsrkitError(Exception):
-    """Something the user can mend: says what was found, what was wanted and what to do."""
+    """An error the user can fix: says what was found, what was expected and what to do."""
 
 
 class UnknownModelError(VsrkitError):
-    """No preset, entry or file has this name."""
+    """No preset, model or weight file has this name."""
 
 
 class WeightsError(VsrkitError):
-    """A weight file is missing, damaged, not a model, or of another shape."""
+    """A weight file is missing, damaged, not a model, or for a different architecture."""
 
 
 class DataError(VsrkitError):
-    """A data set, clip or frame is missing, damaged or does not fit."""
+    """A data set, clip or frame is missing, damaged or of the wrong size."""
 
 
 class VideoError(VsrkitError):
@@ -22,8 +22,8 @@ class VideoError(VsrkitError):
 
 
 class MemoryLimitError(VsrkitError):
-    """A job does not fit into the memory that it may take."""
+    """A job does not fit into its memory limit."""
 
 
 class StoppedError(VsrkitError):
-    """The user stopped a job that can go on."""
+    """The user stopped a job that can be resumed."""

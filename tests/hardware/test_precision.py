@@ -1,4 +1,4 @@
-"""Precision: what `auto` picks is what was measured, measured once, and asked for by name."""
+"""Precision: `auto` takes the fastest, a type named by the user is used, results are cached."""
 
 import json
 
@@ -12,11 +12,11 @@ from vsrkit.hardware.precision import (
     CANDIDATES,
     Convolution,
     Precision,
-    bfloat16_survives,
-    commonest_convolution,
-    lay_out,
-    measured_speeds,
+    bfloat16_works,
+    largest_convolution,
+    measure_speeds,
     resolve_precision,
+    set_memory_layout,
 )
 from vsrkit.models.bicubic import Bicubic, BicubicConfig
 from vsrkit.models.zoo import build_model
@@ -25,7 +25,9 @@ from vsrkit.models.zoo import build_model
 @pytest.fixture
 def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("VSRKIT_CACHE", str(tmp_path))
-    monkeypatch.setattr(precision, "bfloat16_survives", lambda: True)  # a child costs seconds
+    monkeypatch.setattr(
+        precision, "bfloat16_works", lambda: True
+    )  # no child process: it takes seconds
     return tmp_path / "speeds.json"
 
 
@@ -34,11 +36,11 @@ def net():
     return nn.Sequential(nn.Conv2d(3, 16, 3), nn.Conv2d(16, 16, 3), nn.Conv2d(16, 16, 3))
 
 
-def test_the_commonest_convolution_holds_most_weights(net):
-    assert commonest_convolution(net) == Convolution(16, 16, 3, 1)
-    assert commonest_convolution(build_model("vsrt-s")) == Convolution(16, 64, 3, 1)
-    assert commonest_convolution(build_model("basicvsr-reds4")) == Convolution(64, 64, 3, 1)
-    assert commonest_convolution(nn.ReLU()) is None
+def test_the_largest_convolution_holds_most_weights(net):
+    assert largest_convolution(net) == Convolution(16, 16, 3, 1)
+    assert largest_convolution(build_model("vsrt-s")) == Convolution(16, 64, 3, 1)
+    assert largest_convolution(build_model("basicvsr-reds4")) == Convolution(64, 64, 3, 1)
+    assert largest_convolution(nn.ReLU()) is None
 
 
 @pytest.mark.parametrize("fastest", range(len(CANDIDATES)))
@@ -48,7 +50,19 @@ def test_auto_takes_the_fastest(net, cache, monkeypatch, fastest):
     assert resolve_precision("auto", net) == CANDIDATES[fastest]
 
 
-def test_a_type_asked_for_by_name_is_kept(net, cache, monkeypatch):
+def test_float32_never_runs_bfloat16(net, cache, monkeypatch):
+    monkeypatch.setattr(precision, "bfloat16_works", lambda: pytest.fail("a process was started"))
+    times = {CANDIDATES[0]: 1.0, CANDIDATES[1]: 2.0}
+    monkeypatch.setattr(precision, "_time", lambda shape, c, device: times.pop(c))
+    assert resolve_precision("float32", net) == CANDIDATES[1]
+    # `auto` later measures bfloat16 only and reuses the two speeds.
+    monkeypatch.setattr(precision, "bfloat16_works", lambda: True)
+    times[CANDIDATES[2]] = 1.5
+    assert resolve_precision("auto", net) == CANDIDATES[1]
+    assert times == {}
+
+
+def test_a_type_named_by_the_user_is_used(net, cache, monkeypatch):
     speeds = dict(zip(CANDIDATES, (1.0, 2.0, 9.0), strict=True))
     monkeypatch.setattr(precision, "_time", lambda shape, c, device: speeds[c])
     assert resolve_precision("float32", net) == Precision("float32", True)
@@ -56,49 +70,49 @@ def test_a_type_asked_for_by_name_is_kept(net, cache, monkeypatch):
     assert resolve_precision("bfloat16", net) == Precision("bfloat16", True)
 
 
-def test_what_kills_a_process_is_never_tried_in_this_one(net, cache, monkeypatch):
-    monkeypatch.setattr(precision, "bfloat16_survives", bfloat16_survives)
+def test_bfloat16_that_crashes_a_child_process_is_not_run(net, cache, monkeypatch):
+    monkeypatch.setattr(precision, "bfloat16_works", bfloat16_works)
     monkeypatch.setattr(
         precision, "BFLOAT16_TRIAL", "import os, signal; os.kill(os.getpid(), signal.SIGILL)"
     )
     monkeypatch.setattr(
         precision,
         "_time",
-        lambda shape, c, device: 1.0 if c.dtype == "float32" else pytest.fail("tried"),
+        lambda shape, c, device: 1.0 if c.dtype == "float32" else pytest.fail("was run"),
     )
     assert resolve_precision("auto", net).dtype == "float32"
     with pytest.raises(VsrkitError, match="use float32 or auto"):
         resolve_precision("bfloat16", net)
 
 
-def test_speeds_are_measured_once_and_kept(cache, monkeypatch):
+def test_speeds_are_measured_once(cache, monkeypatch):
     shape, cpu = Convolution(4, 4, 3, 1), torch.device("cpu")
-    first = measured_speeds(shape, cpu)
+    first = measure_speeds(shape, cpu)
     assert all(speed > 0 for speed in first.values())
     assert json.loads(cache.read_text())
     monkeypatch.setattr(precision, "_time", lambda *args: pytest.fail("measured again"))
-    assert measured_speeds(shape, cpu) == first
+    assert measure_speeds(shape, cpu) == first
 
 
 @pytest.mark.parametrize("content", ["{", "[]", "null"])
-def test_a_damaged_cache_only_means_to_measure_again(cache, content):
+def test_a_damaged_cache_file_is_ignored(cache, content):
     cache.write_text(content)
-    assert measured_speeds(Convolution(2, 2, 3, 1), torch.device("cpu"))
+    assert measure_speeds(Convolution(2, 2, 3, 1), torch.device("cpu"))
 
 
-def test_bfloat16_as_the_tests_run_it_survives():
-    assert bfloat16_survives()
+def test_bfloat16_works_on_this_machine():
+    assert bfloat16_works()
 
 
 def test_an_unwritable_cache_is_not_an_error(cache, tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("VSRKIT_CACHE", str(tmp_path / "file"))
-    assert measured_speeds(Convolution(2, 2, 3, 1), torch.device("cpu"))
+    assert measure_speeds(Convolution(2, 2, 3, 1), torch.device("cpu"))
 
 
-def test_layout_changes_memory_not_values(net):
+def test_memory_layout_keeps_values(net):
     before = [p.clone() for p in net.parameters()]
-    lay_out(net, Precision("float32", True))
+    set_memory_layout(net, Precision("float32", True))
     assert net[1].weight.is_contiguous(memory_format=torch.channels_last)
     assert all(torch.equal(a, b) for a, b in zip(before, net.parameters(), strict=True))
 

@@ -1,12 +1,12 @@
-"""Two pieces of work at once, and the same results as one after the other."""
+"""Parallel work gives the same results as sequential work."""
 
 from threading import Barrier, Event, get_ident
 
 import pytest
 import torch
 
-from vsrkit.hardware.precision import Precision, running_in
-from vsrkit.hardware.threads import from_both_ends, one_by_one, sharing_cores, side_by_side
+from vsrkit.hardware.precision import Precision, inference_context
+from vsrkit.hardware.threads import allow_parallel, run_from_both_ends, run_parallel, run_per_frame
 from vsrkit.models.vsrt_small import SmallConfig, VSRTSmall
 
 
@@ -18,57 +18,57 @@ def two_threads():
     torch.set_num_threads(before)
 
 
-def look():
+def thread_state():
     return get_ident(), torch.get_num_threads(), torch.is_inference_mode_enabled()
 
 
-def test_each_half_has_a_thread_and_half_of_the_cores(two_threads):
+def test_each_function_gets_a_thread_and_half_of_the_cores(two_threads):
     both = Barrier(2)
 
-    def look_together():
-        both.wait(timeout=60)  # nobody gets past it alone
-        return look()
+    def wait_for_both():
+        both.wait(timeout=60)  # blocks unless both run at the same time
+        return thread_state()
 
-    with sharing_cores(), torch.inference_mode():
-        first, second = side_by_side(look_together, look_together)
+    with allow_parallel(), torch.inference_mode():
+        first, second = run_parallel(wait_for_both, wait_for_both)
     assert len({first[0], second[0], get_ident()}) == 3
     assert first[1:] == second[1:] == (1, True)
     assert torch.get_num_threads() == 2
 
 
-@pytest.mark.parametrize(("allowed", "grad"), [(False, False), (True, True)])
-def test_elsewhere_and_with_gradients_one_comes_after_the_other(two_threads, allowed, grad):
-    with sharing_cores(allowed=allowed), torch.set_grad_enabled(grad):
-        first, second = side_by_side(look, look)
+@pytest.mark.parametrize(("enabled", "grad"), [(False, False), (True, True)])
+def test_work_is_sequential_where_disabled_and_with_gradients(two_threads, enabled, grad):
+    with allow_parallel(enabled=enabled), torch.set_grad_enabled(grad):
+        first, second = run_parallel(thread_state, thread_state)
     assert first[0] == second[0] == get_ident()
 
 
-def test_the_number_type_goes_along(two_threads):
+def test_autocast_applies_in_both_threads(two_threads):
     def product():
         return (torch.ones(2, 2) @ torch.ones(2, 2)).dtype
 
-    with sharing_cores(), torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
-        assert side_by_side(product, product) == (torch.bfloat16, torch.bfloat16)
+    with allow_parallel(), torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        assert run_parallel(product, product) == (torch.bfloat16, torch.bfloat16)
 
 
-def test_an_error_comes_out(two_threads):
+def test_an_error_is_raised_in_the_calling_thread(two_threads):
     def fail():
-        raise MemoryError("no room")
+        raise MemoryError("out of memory")
 
-    with sharing_cores(), torch.no_grad(), pytest.raises(MemoryError, match="no room"):
-        side_by_side(look, fail)
+    with allow_parallel(), torch.no_grad(), pytest.raises(MemoryError, match="out of memory"):
+        run_parallel(thread_state, fail)
 
 
-def test_a_model_gives_the_same_bits(two_threads):
+def test_a_model_gives_the_same_bits_in_parallel(two_threads):
     model = VSRTSmall(SmallConfig(channels=16, tower_blocks=2)).eval()
     clip = torch.rand(1, 4, 3, 24, 40)
     with torch.inference_mode():
         alone = model(clip)
-    with running_in(Precision("float32", False), "cpu"):
+    with inference_context(Precision("float32", False), "cpu"):
         assert torch.equal(model(clip), alone)
 
 
-def test_frames_go_one_by_one_only_where_cores_are_shared():
+def test_frames_are_split_only_inside_allow_parallel():
     seen = []
 
     def double(frames):
@@ -76,25 +76,25 @@ def test_frames_go_one_by_one_only_where_cores_are_shared():
         return 2 * frames
 
     frames = torch.rand(3, 2, 4, 4)
-    assert torch.equal(one_by_one(double, frames), 2 * frames)
-    with sharing_cores():
-        one_by_one(double, frames)  # gradients are wanted
+    assert torch.equal(run_per_frame(double, frames), 2 * frames)
+    with allow_parallel():
+        run_per_frame(double, frames)  # gradients are enabled
         with torch.no_grad():
-            assert torch.equal(one_by_one(double, frames), 2 * frames)
+            assert torch.equal(run_per_frame(double, frames), 2 * frames)
     assert seen == [3, 3, 1, 1, 1]
 
 
-def squares(some):
-    for item in some:
+def squares(items):
+    for item in items:
         yield item * item, get_ident()
 
 
-@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("enabled", [True, False])
 @pytest.mark.parametrize("count", [0, 1, 2, 9])
-def test_items_are_worked_on_after_both_and_come_in_order(two_threads, shared, count):
+def test_items_are_processed_last_and_returned_in_order(two_threads, enabled, count):
     done = []
-    with sharing_cores(allowed=shared), torch.no_grad():
-        results = from_both_ends(
+    with allow_parallel(enabled=enabled), torch.no_grad():
+        results = run_from_both_ends(
             lambda: done.append("first"), lambda: done.append("second"), squares, range(count),
             is_ready=lambda _: len(done) == 2,
         )  # fmt: skip
@@ -102,19 +102,19 @@ def test_items_are_worked_on_after_both_and_come_in_order(two_threads, shared, c
     assert sorted(done) == ["first", "second"]
 
 
-def test_who_is_done_first_begins_at_its_own_end(two_threads):
-    second_may_end, order = Event(), []
+def test_the_thread_that_finishes_first_starts_at_its_end_of_the_items(two_threads):
+    second_may_finish, order = Event(), []
 
-    def work(some):
-        for item in some:
+    def work(items):
+        for item in items:
             order.append(item)
             if item == 2:
-                second_may_end.set()
+                second_may_finish.set()
             yield item, get_ident()
 
-    with sharing_cores(), torch.no_grad():
-        results = from_both_ends(
-            lambda: None, lambda: second_may_end.wait(timeout=60), work, range(6),
+    with allow_parallel(), torch.no_grad():
+        results = run_from_both_ends(
+            lambda: None, lambda: second_may_finish.wait(timeout=60), work, range(6),
             is_ready=lambda item: item < 4,
         )  # fmt: skip
     assert order[:3] == [0, 1, 2]
@@ -122,18 +122,18 @@ def test_who_is_done_first_begins_at_its_own_end(two_threads):
 
 
 @pytest.mark.parametrize("which", ["first", "second", "work"])
-def test_nobody_waits_for_who_has_failed(two_threads, which):
-    def chain(name):
+def test_a_failure_in_one_thread_does_not_block_the_other(two_threads, which):
+    def fail_in(name):
         if name == which:
-            raise MemoryError("no room")
+            raise MemoryError("out of memory")
 
-    def work(some):
-        for item in some:
-            chain("work")
+    def work(items):
+        for item in items:
+            fail_in("work")
             yield item
 
-    with sharing_cores(), torch.no_grad(), pytest.raises(MemoryError, match="no room"):
-        from_both_ends(
-            lambda: chain("first"), lambda: chain("second"), work, range(9),
+    with allow_parallel(), torch.no_grad(), pytest.raises(MemoryError, match="out of memory"):
+        run_from_both_ends(
+            lambda: fail_in("first"), lambda: fail_in("second"), work, range(9),
             is_ready=lambda _: False,
         )  # fmt: skip

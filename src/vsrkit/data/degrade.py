@@ -18,7 +18,7 @@ from av.video.codeccontext import VideoCodecContext
 from torch import Tensor
 
 from vsrkit.errors import DataError
-from vsrkit.hardware.threads import one_thread
+from vsrkit.hardware.threads import single_thread
 from vsrkit.models.layers.resample import imresize, resample, tap_matrix
 
 # BT.709, limited range: (Y, Cb, Cr) = MATRIX @ (R, G, B) + OFFSET, in 8-bit code values.
@@ -128,13 +128,13 @@ def round_to_8_bit(x: Tensor) -> Tensor:
 
 def _reduced(frame: Tensor, scale: int) -> Tensor:
     # float64, so that rounding to 8 bits does not depend on the order of the additions.
-    with one_thread():
+    with single_thread():
         lr = imresize(mod_crop(frame, scale).double(), Fraction(1, scale))
         return round_to_8_bit(lr).to(frame.dtype)
 
 
 def _blurred(frame: Tensor, how: BD) -> Tensor:
-    with one_thread():
+    with single_thread():
         hr = mod_crop(frame, how.scale).double()
         rows, columns = (_blur_matrix(side, how) for side in hr.shape[-2:])
         return round_to_8_bit(resample(hr, rows, columns)).to(frame.dtype)
@@ -203,7 +203,7 @@ def to_yuv420(frame: Tensor) -> np.ndarray:
     Odd sides are first extended by a pixel.
     """
     height, width = frame.shape[-2:]
-    with one_thread():
+    with single_thread():
         rgb = F.pad(frame[None].double(), (0, width % 2, 0, height % 2), mode="replicate")[0]
         yuv = torch.einsum("yc,chw->yhw", MATRIX, rgb) + OFFSET
         chroma = resample(yuv[1:], *_halving(*yuv.shape[-2:]))
@@ -213,7 +213,7 @@ def to_yuv420(frame: Tensor) -> np.ndarray:
 
 def from_yuv420(planes: np.ndarray) -> Tensor:
     """Convert 4:2:0 planes, (3/2 H, W) uint8, to (3, H, W) float32 RGB, multiples of 1/255."""
-    with one_thread():
+    with single_thread():
         data = torch.from_numpy(planes).double()
         height, width = data.shape[0] * 2 // 3, data.shape[1]
         chroma = data[height:].reshape(2, height // 2, width // 2)

@@ -17,7 +17,7 @@ from vsrkit.evaluate.metrics import MS_SMALLEST, SSIM_SIZE
 from vsrkit.evaluate.protocol import Protocol
 from vsrkit.evaluate.scores import METRICS, USUAL, Metric, Scores
 from vsrkit.hardware.memory import PeakMemory
-from vsrkit.hardware.threads import one_thread
+from vsrkit.hardware.threads import single_thread
 from vsrkit.inference.engine import Engine, make_engine, upscale_frames
 from vsrkit.inference.windows import Piece, window_indices
 from vsrkit.models.spec import Window
@@ -183,7 +183,7 @@ def _measure_clip(
                 on_progress(clip.name, number, length)
             if sr is None or not protocol.counts(number, length):
                 continue
-            with one_thread():
+            with single_thread():
                 scores.add(sr, fit_to_lr(hr, small, scale, clip.name, name), small)
             if save_frames:
                 write_image(save_frames / clip.name / f"{name}.png", sr)

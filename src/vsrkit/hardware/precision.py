@@ -1,8 +1,9 @@
-"""Which number type and memory layout run a model fastest here: measured, never assumed.
+"""Choose the number type and memory layout that run a model fastest on this machine.
 
-What bfloat16 is worth differs by a factor of a hundred between processors, and PyTorch does not
-tell: it reports bfloat16 as supported where it is emulated, and where its instructions end the
-process (virtual machines that announce AMX and do not have it). So it is first tried in a child.
+Both are measured. The speed of bfloat16 differs by a factor of a hundred between processors, and
+PyTorch does not report it: it claims support where bfloat16 is emulated and where its instructions
+crash the process (virtual machines that announce AMX without having it). Therefore bfloat16 is
+tried in a child process first.
 """
 
 import json
@@ -11,11 +12,11 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -23,7 +24,7 @@ from torch import Tensor, nn
 from vsrkit.errors import VsrkitError
 from vsrkit.hardware.cache import cache_directory
 from vsrkit.hardware.files import write_atomically
-from vsrkit.hardware.threads import sharing_cores
+from vsrkit.hardware.threads import allow_parallel
 
 PrecisionName: TypeAlias = Literal["auto", "float32", "bfloat16"]
 
@@ -39,7 +40,7 @@ class Precision:
         return f"{self.dtype} {'channels-last' if self.channels_last else 'channels-first'}"
 
 
-# bfloat16 channels-first is left out: no processor was found where it beats channels-last.
+# Without bfloat16 channels-first: channels-last was faster on every processor tested.
 CANDIDATES = (
     Precision("float32", False),
     Precision("float32", True),
@@ -58,46 +59,49 @@ class Convolution:
 
 
 def resolve_precision(name: PrecisionName, model: nn.Module, device: str = "cpu") -> Precision:
-    """The precision called `name` for this model on this device; `auto` measures (once)."""
-    convolution = commonest_convolution(model)
+    """Choose the fastest precision for a model on a device.
+
+    name: the number type, or `auto` for the fastest one. Only candidates of that type are measured;
+        bfloat16 is never run for `float32`.
+    model: its largest convolution is measured; a model without convolutions runs in float32.
+    """
+    convolution = largest_convolution(model)
     if convolution is None:
         return Precision("float32", False)
     candidates = [c for c in CANDIDATES if name in ("auto", c.dtype)]
-    speeds = measured_speeds(convolution, torch.device(device))
+    speeds = measure_speeds(convolution, torch.device(device), candidates)
     best = max(candidates, key=lambda c: speeds[c])
     if speeds[best] == 0:
         raise VsrkitError(
-            f"{name} is wanted, but a process that tried it on this processor died; "
-            "use float32 or auto"
+            f"{name} was requested, but crashes PyTorch on this processor; use float32 or auto"
         )
     return best
 
 
 @contextmanager
-def running_in(precision: Precision, device: str) -> Iterator[None]:
-    """Run models inside without gradients, in the given number type, on all cores.
+def inference_context(precision: Precision, device: str) -> Iterator[None]:
+    """Run models without gradients, in the given number type, on all cores.
 
-    Autocast, not `model.bfloat16()`: it keeps flows and warps in float32.
+    Autocast instead of `model.bfloat16()`, because it keeps flows and warps in float32.
     """
+    kind = torch.device(device).type
     with (
-        sharing_cores(allowed=torch.device(device).type == "cpu"),
+        allow_parallel(enabled=kind == "cpu"),
         torch.inference_mode(),
-        torch.autocast(
-            torch.device(device).type, torch.bfloat16, enabled=precision.dtype == "bfloat16"
-        ),
+        torch.autocast(kind, torch.bfloat16, enabled=precision.dtype == "bfloat16"),
     ):
         yield
 
 
-def lay_out(model: nn.Module, precision: Precision) -> None:
-    """Store the model's weights in the layout of `precision` (in place)."""
+def set_memory_layout(model: nn.Module, precision: Precision) -> None:
+    """Store the model's weights in the memory layout of `precision`, in place."""
     layout = torch.channels_last if precision.channels_last else torch.contiguous_format
     for parameter in model.parameters():
         if parameter.dim() == 4:
             parameter.data = parameter.data.contiguous(memory_format=layout)
 
 
-def commonest_convolution(model: nn.Module) -> Convolution | None:
+def largest_convolution(model: nn.Module) -> Convolution | None:
     """The layer shape that holds most of the model's convolution weights."""
     sizes: Counter[Convolution] = Counter()
     for layer in model.modules():
@@ -109,26 +113,29 @@ def commonest_convolution(model: nn.Module) -> Convolution | None:
     return sizes.most_common(1)[0][0] if sizes else None
 
 
-def measured_speeds(convolution: Convolution, device: torch.device) -> dict[Precision, float]:
-    """GFLOP/s of each candidate, 0 for what cannot run.
+def measure_speeds(
+    convolution: Convolution, device: torch.device, candidates: Sequence[Precision] = CANDIDATES
+) -> dict[Precision, float]:
+    """GFLOP/s of each candidate, 0 for one that crashes.
 
-    Kept in the user's cache directory, by processor and version.
+    Results are stored in the cache folder, by processor, PyTorch version, threads and layer shape.
     """
     path = cache_directory() / "speeds.json"
     machine = f"{_processor(device)}|torch {torch.__version__}"
     shape = json.dumps(asdict(convolution))
     trial, key = f"{machine}|bfloat16", f"{machine}|{torch.get_num_threads()} threads|{shape}"
     known = _read_json(path)
-    if key not in known:
-        if trial not in known:
-            known[trial] = [float(device.type != "cpu" or bfloat16_survives())]
-        known[key] = [
-            0.0 if c.dtype == "bfloat16" and not known[trial][0] else _time(convolution, c, device)
-            for c in CANDIDATES
-        ]
-        # Others may have measured meanwhile: what they wrote is kept.
-        _write_json(path, known | _read_json(path) | {key: known[key]})
-    return dict(zip(CANDIDATES, known[key], strict=True))
+    # A speed that was not measured yet is stored as null.
+    speeds = dict(zip(CANDIDATES, known.get(key, [None] * len(CANDIDATES)), strict=True))
+    missing = [c for c in candidates if speeds[c] is None]
+    for candidate in missing:
+        if candidate.dtype == "bfloat16" and trial not in known:
+            known[trial] = [float(device.type != "cpu" or bfloat16_works())]
+        crashes = candidate.dtype == "bfloat16" and not known[trial][0]
+        speeds[candidate] = 0.0 if crashes else _time(convolution, candidate, device)
+    if missing:  # another process may have written the file in the meantime: keep its results
+        _write_json(path, known | _read_json(path) | {key: list(speeds.values())})
+    return {c: speeds[c] for c in candidates}
 
 
 BFLOAT16_TRIAL = """
@@ -141,8 +148,8 @@ torch.nn.functional.scaled_dot_product_attention(*[(tokens @ tokens.T)[None, Non
 """
 
 
-def bfloat16_survives() -> bool:
-    """Whether a process lives through convolutions, products and attention in bfloat16."""
+def bfloat16_works() -> bool:
+    """Whether convolution, matrix product and attention run in bfloat16 in a child process."""
     command = [sys.executable, "-c", BFLOAT16_TRIAL]
     try:
         return subprocess.run(command, capture_output=True, timeout=120).returncode == 0
@@ -151,7 +158,7 @@ def bfloat16_survives() -> bool:
 
 
 def _time(convolution: Convolution, precision: Precision, device: torch.device) -> float:
-    """Best GFLOP/s of a few runs on 96x96 pixels, a tenth of a second at most after the first."""
+    """Best GFLOP/s of up to 20 runs on 96x96 pixels within 0.1 s, not counting the first run."""
     side = 96
     dtype = getattr(torch, precision.dtype)
     layout = torch.channels_last if precision.channels_last else torch.contiguous_format
@@ -163,7 +170,7 @@ def _time(convolution: Convolution, precision: Precision, device: torch.device) 
         groups=convolution.groups,
     )
     layer = layer.to(device, dtype)
-    lay_out(layer, precision)
+    set_memory_layout(layer, precision)
     x = torch.rand(1, convolution.inputs, side, side, device=device, dtype=dtype)
     x = x.contiguous(memory_format=layout)
     flop = 2 * side * side * layer.weight.numel()
@@ -173,17 +180,17 @@ def _time(convolution: Convolution, precision: Precision, device: torch.device) 
         for run in range(20):
             start = time.perf_counter()
             layer(x)
-            _wait(x)
+            _synchronize(x)
             end = time.perf_counter()
-            if run > 0 or end - begin > 0.1:  # the first call prepares; if it is slow, it is slow
+            if run > 0 or end - begin > 0.1:  # the first run includes setup; count it if it is slow
                 best = max(best, flop / (end - start) / 1e9)
             if end - begin > 0.1 and best > 0:
                 break
     return best
 
 
-def _wait(x: Tensor) -> None:
-    """Let an asynchronous device finish."""
+def _synchronize(x: Tensor) -> None:
+    """Wait until the tensor's device has finished all queued work."""
     if x.device.type == "cuda":
         torch.cuda.synchronize(x.device)
     elif x.device.type == "mps":
@@ -191,9 +198,9 @@ def _wait(x: Tensor) -> None:
 
 
 def _processor(device: torch.device) -> str:
+    """The name of a device and, for a CPU, the instruction sets that affect the speed."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
-    flags = ""
     try:
         info = Path("/proc/cpuinfo").read_text(encoding="utf-8")
     except OSError:
@@ -203,8 +210,8 @@ def _processor(device: torch.device) -> str:
     return f"{device.type} {name or platform.processor() or platform.machine()} {flags}"
 
 
-def _read_json(path: Path) -> dict[str, list[float]]:
-    """What was measured before; a missing or damaged file only means to measure again."""
+def _read_json(path: Path) -> dict[str, Any]:
+    """Earlier measurements; none if the file is missing or damaged."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, json.JSONDecodeError):
@@ -212,6 +219,6 @@ def _read_json(path: Path) -> dict[str, list[float]]:
     return content if isinstance(content, dict) else {}
 
 
-def _write_json(path: Path, content: dict[str, list[float]]) -> None:
-    with suppress(OSError):  # a full disk or a read-only home: measure again next time
+def _write_json(path: Path, content: dict[str, Any]) -> None:
+    with suppress(OSError):  # full disk or read-only home: measure again next time
         write_atomically(path, json.dumps(content, indent=1), shared=True)

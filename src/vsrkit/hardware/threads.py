@@ -1,4 +1,4 @@
-"""How work is shared out among the cores; decides speed, never a result."""
+"""Distribute work over the CPU cores. This affects speed only, never results."""
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -15,16 +15,16 @@ from torch import Tensor
 S = TypeVar("S")
 T = TypeVar("T")
 
-_sharing = ContextVar("sharing", default=False)
-_starting = Lock()
+_allowed = ContextVar("parallel", default=False)
+_pool_lock = Lock()
 
 
 @contextmanager
-def one_thread() -> Iterator[None]:
-    """Inside, PyTorch does not share CPU work out.
+def single_thread() -> Iterator[None]:
+    """Run PyTorch's CPU operations in one thread inside the block.
 
-    Many small operations in a row are the worst case for it: each waits for the slowest thread, and
-    on a busy machine that is one which was put aside (measured: fifteen times slower in all).
+    For many small operations in a row: after each, all threads wait for the slowest, and on a busy
+    machine that is one the scheduler has suspended (measured: fifteen times slower in total).
     """
     threads = torch.get_num_threads()
     if threads == 1:
@@ -38,38 +38,41 @@ def one_thread() -> Iterator[None]:
 
 
 @contextmanager
-def sharing_cores(*, allowed: bool = True) -> Iterator[None]:
-    """Inside, `side_by_side` does what its name says; elsewhere one thing is done after another."""
-    token = _sharing.set(allowed)
+def allow_parallel(*, enabled: bool = True) -> Iterator[None]:
+    """Let the functions below run their work in parallel inside the block.
+
+    Outside, or with `enabled=False`, they run it sequentially.
+    """
+    token = _allowed.set(enabled)
     try:
         yield
     finally:
-        _sharing.reset(token)
+        _allowed.reset(token)
 
 
-def side_by_side(first: Callable[[], T], second: Callable[[], T]) -> tuple[T, T]:
-    """The results of two pieces of work, run at the same time on half of the cores each.
+def run_parallel(first: Callable[[], T], second: Callable[[], T]) -> tuple[T, T]:
+    """Run two functions at the same time, each on half of the cores, and return their results.
 
-    Cores that share one operation wait for each other after each; with one operation for each half
-    they do not (measured with two towers of residual blocks on two cores: a sixth faster). Only
-    without gradients: PyTorch runs the way back in one thread.
+    Cores that share an operation wait for each other at its end; one operation for each half of the
+    cores avoids that (measured with two towers of residual blocks on two cores: a sixth faster).
+    Sequential when gradients are enabled, because PyTorch runs the backward pass in one thread.
     """
-    if not _is_shared():
+    if not _is_parallel():
         return first(), second()
     threads = torch.get_num_threads()
-    pool = _halves(threads // 2, threads)
-    results = [pool.submit(_in_the_same_mode(work)) for work in (first, second)]
+    pool = _two_threads(threads // 2, threads)
+    results = [pool.submit(_with_torch_mode(work)) for work in (first, second)]
     return results[0].result(), results[1].result()
 
 
-def in_halves(work: Callable[[Sequence[S]], list[T]], items: Sequence[S]) -> list[T]:
-    """`work(items)` for work that does each item by itself: both halves side by side."""
+def run_halves(work: Callable[[Sequence[S]], list[T]], items: Sequence[S]) -> list[T]:
+    """`work(items)`, both halves of the items in parallel; items must be independent."""
     middle = len(items) // 2
-    first, second = side_by_side(lambda: work(items[:middle]), lambda: work(items[middle:]))
+    first, second = run_parallel(lambda: work(items[:middle]), lambda: work(items[middle:]))
     return first + second
 
 
-def from_both_ends(
+def run_from_both_ends(
     first: Callable[[], None],
     second: Callable[[], None],
     work: Callable[[Iterator[S]], Iterator[T]],
@@ -77,67 +80,71 @@ def from_both_ends(
     *,
     is_ready: Callable[[S], bool],
 ) -> list[T]:
-    """The results of `work`, which needs what `first` and `second` do; those run side by side.
+    """Run `first` and `second` in parallel, then `work` on all items; returns its results.
 
-    Whichever is done goes on with the items, one from the front, the other from the back, and waits
-    for the other before one that is not ready. So neither core idles while the other has the longer
-    way. `work` answers item by item, as it takes them.
+    The thread that finishes early starts on the items at once, so that no core is idle when one of
+    the two functions takes longer.
+
+    first, second: compute what `work` needs; the thread of `first` takes items from the front, that
+        of `second` from the back.
+    work: yields one result for each item, in order.
+    is_ready: whether an item can be processed before both functions are finished.
     """
-    if not _is_shared():
+    if not _is_parallel():
         first()
         second()
         return list(work(iter(items)))
     left = deque(range(len(items)))
     results: dict[int, T] = {}
-    passed, failed = (Event(), Event()), Event()
+    finished, failed = (Event(), Event()), Event()
 
-    def run(chain: Callable[[], None], side: int, take: Callable[[], int]) -> None:
+    def run(prepare: Callable[[], None], side: int, take: Callable[[], int]) -> None:
         number = 0
 
-        def own() -> Iterator[S]:
+        def taken() -> Iterator[S]:
             nonlocal number
             while left and not failed.is_set():
                 try:
                     number = take()
-                except IndexError:  # the other was faster
+                except IndexError:  # the other thread took the last one
                     return
                 if not is_ready(items[number]):
-                    passed[1 - side].wait()
+                    finished[1 - side].wait()
                 if not failed.is_set():
                     yield items[number]
 
         try:
-            chain()
-            passed[side].set()
-            for result in work(own()):
+            prepare()
+            finished[side].set()
+            for result in work(taken()):
                 results[number] = result
         except BaseException:
             failed.set()
             raise
         finally:
-            passed[side].set()
+            finished[side].set()
 
-    side_by_side(lambda: run(first, 0, left.popleft), lambda: run(second, 1, left.pop))
+    run_parallel(lambda: run(first, 0, left.popleft), lambda: run(second, 1, left.pop))
     return [results[number] for number in range(len(items))]
 
 
-def one_by_one(run: Callable[[Tensor], Tensor], frames: Tensor) -> Tensor:
-    """`run` on (N, C, H, W), one frame at a time where `sharing_cores` holds.
+def run_per_frame(run: Callable[[Tensor], Tensor], frames: Tensor) -> Tensor:
+    """`run(frames)` for (N, C, H, W), one frame at a time inside `allow_parallel`.
 
-    For layers at four times the size: what one frame needs of them stays in the cache, what all
-    need does not (measured with the tail of the VSR-Transformer on five frames: a fifth faster).
+    For layers at four times the size: the activations of one frame fit into the processor's cache
+    (measured with the tail of the VSR-Transformer on five frames: a fifth faster).
     """
-    if not _sharing.get() or torch.is_grad_enabled():
+    if not _allowed.get() or torch.is_grad_enabled():
         return run(frames)
     return torch.cat([run(frame) for frame in frames.split(1)])
 
 
-def _is_shared() -> bool:
-    return _sharing.get() and torch.get_num_threads() > 1 and not torch.is_grad_enabled()
+def _is_parallel() -> bool:
+    return _allowed.get() and torch.get_num_threads() > 1 and not torch.is_grad_enabled()
 
 
-def _in_the_same_mode(work: Callable[[], T]) -> Callable[[], T]:
-    """What autograd and autocast are told holds for one thread; tell it to the next."""
+def _with_torch_mode(work: Callable[[], T]) -> Callable[[], T]:
+    """`work` in the inference and autocast mode of this thread; PyTorch keeps them per thread."""
     inference, autocast = torch.is_inference_mode_enabled(), torch.is_autocast_enabled("cpu")
     dtype = torch.get_autocast_dtype("cpu")
 
@@ -152,23 +159,24 @@ def _in_the_same_mode(work: Callable[[], T]) -> Callable[[], T]:
     return run
 
 
-def _halves(share: int, threads: int) -> ThreadPoolExecutor:
-    with _starting:
-        return _start_halves(share, threads)
+def _two_threads(share: int, threads: int) -> ThreadPoolExecutor:
+    with _pool_lock:
+        return _start_two_threads(share, threads)
 
 
 @lru_cache
-def _start_halves(share: int, threads: int) -> ThreadPoolExecutor:
-    """Two threads that give each of their operations `share` cores."""
+def _start_two_threads(share: int, threads: int) -> ThreadPoolExecutor:
+    """A pool of two threads whose operations use `share` cores each."""
     both = Barrier(2)
 
     def start() -> None:
-        torch.get_num_threads()  # or the first operation would take the number for all threads
+        # Read it once before setting it, or the first operation would set it for all threads.
+        torch.get_num_threads()
         torch.set_num_threads(share)
         both.wait()
 
     pool = ThreadPoolExecutor(2, "half", initializer=start)
     for started in [pool.submit(both.wait) for _ in range(2)]:
         started.result()
-    torch.set_num_threads(threads)  # of this thread, and of those that are yet to come
+    torch.set_num_threads(threads)  # restore it for this thread and for threads started later
     return pool

@@ -14,13 +14,13 @@ from typing import Any, Literal, TypeAlias
 import torch
 from torch import Tensor, nn
 
-from vsrkit.hardware.allocator import keep_freed_memory
+from vsrkit.hardware.memory import keep_freed_memory
 from vsrkit.hardware.precision import (
     Precision,
     PrecisionName,
-    lay_out,
+    inference_context,
     resolve_precision,
-    running_in,
+    set_memory_layout,
 )
 from vsrkit.inference.tiles import plan_grid, run_pasted, run_tiled
 from vsrkit.inference.windows import Padding, Piece, pieces
@@ -114,7 +114,7 @@ class Engine:
         tile = spec.tile or self.tile
 
         def answer(part: Tensor) -> Tensor:
-            with running_in(self.precision, self.device):
+            with inference_context(self.precision, self.device):
                 return run(part)
 
         def padded(start: int, stop: int) -> Tensor:
@@ -159,7 +159,7 @@ def make_engine(
     model = model.eval().to(device)
     if not isinstance(precision, Precision):
         precision = resolve_precision(precision, model, device)
-    lay_out(model, precision)
+    set_memory_layout(model, precision)
     return Engine(model, precision, device, tile)
 
 

@@ -10,7 +10,7 @@ from torch import nn
 
 from vsrkit.errors import MemoryLimitError
 from vsrkit.hardware.memory import format_size
-from vsrkit.hardware.precision import commonest_convolution
+from vsrkit.hardware.precision import largest_convolution
 from vsrkit.models.spec import Carried, Context, Segments, Spec, Window
 
 SHARE = 0.6  # of the free memory, where the user names no limit
@@ -148,7 +148,7 @@ def frames_at_once(context: Context) -> tuple[int, int]:
 
 def width_of(model: nn.Module) -> int:
     """Channels of the model's features."""
-    commonest = commonest_convolution(model)
+    commonest = largest_convolution(model)
     return max(commonest.inputs, commonest.outputs) if commonest else 16
 
 

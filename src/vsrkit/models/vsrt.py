@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vsrkit.errors import VsrkitError
-from vsrkit.hardware.threads import one_by_one, side_by_side
+from vsrkit.hardware.threads import run_parallel, run_per_frame
 from vsrkit.models.anatomy import (
     TAIL_STAGE,
     Anatomy,
@@ -224,7 +224,7 @@ class VSRT(nn.Module):
             to_prev = torch.stack(cache.map_pairs(network, clip, before), 1)
             return to_prev, torch.stack(cache.map_pairs(network, clip, after), 1)
         frames = clip.flatten(0, 1)
-        to_prev, to_next = side_by_side(
+        to_prev, to_next = run_parallel(
             lambda: network(frames, previous(clip).flatten(0, 1)),
             lambda: network(frames, following(clip).flatten(0, 1)),
         )
@@ -243,7 +243,7 @@ class VSRT(nn.Module):
 
     def _reconstruct(self, features: Tensor, lr: Tensor) -> Tensor:
         """(N, C, H, W) and (N, 3, H, W) -> (N, 3, 4H, 4W)."""
-        detail = one_by_one(self.tail, self.reconstruction(features))
+        detail = run_per_frame(self.tail, self.reconstruction(features))
         if self.config.last_activation:
             detail = F.leaky_relu(detail, self.config.slope)
         return detail + upsample_bilinear(lr, 4)
@@ -374,7 +374,7 @@ class FlowFeedForward(nn.Module):
         else:
             to_prev, to_next = (flow[:, keep].flatten(0, 1) for flow in flows)
         frames = lr[:, keep].flatten(0, 1)
-        backward, forward = side_by_side(
+        backward, forward = run_parallel(
             lambda: self._run(self.from_next, frames, nxt, to_next),
             lambda: self._run(self.from_prev, frames, prev, to_prev),
         )

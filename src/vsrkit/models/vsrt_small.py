@@ -22,7 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vsrkit.errors import VsrkitError
-from vsrkit.hardware.threads import from_both_ends, in_halves
+from vsrkit.hardware.threads import run_from_both_ends, run_halves
 from vsrkit.models.anatomy import (
     FUSION_STAGE,
     TAIL_STAGE,
@@ -209,7 +209,7 @@ class VSRTSmall(nn.Module):
         backward: dict[int, Tensor] = {}
         forward: dict[int, Tensor] = {}
         fused = Fused(self.fuse, backward, forward, range(first, last + 1))
-        return from_both_ends(
+        return run_from_both_ends(
             lambda: backward.update(self.chain(self.backward_tower, frames, to_next, down)),
             lambda: forward.update(self.chain(self.forward_tower, frames, to_prev, up)),
             lambda some: self.reconstruct(frames, fused, some),
@@ -234,7 +234,7 @@ class VSRTSmall(nn.Module):
             there, back = self._pair(torch.cat(frames[:-1]), torch.cat(frames[1:]))
             count = len(frames) - 1
             return [None, *back.chunk(count)], [*there.chunk(count), None]
-        pairs = in_halves(lambda some: [self._pair(a, b) for a, b in some], [*pairwise(frames)])
+        pairs = run_halves(lambda some: [self._pair(a, b) for a, b in some], [*pairwise(frames)])
         return [None, *(back for _, back in pairs)], [*(there for there, _ in pairs), None]
 
     def _pair(self, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:

@@ -15,7 +15,7 @@ from av.codec.codec import UnknownCodecError
 from vsrkit import __version__
 from vsrkit.hardware.cache import cache_directory
 from vsrkit.hardware.memory import format_size, free_memory
-from vsrkit.hardware.precision import commonest_convolution, measured_speeds
+from vsrkit.hardware.precision import largest_convolution, measure_speeds
 from vsrkit.models.zoo import MODELS, default_model, load_model, local_weights
 from vsrkit.support.selftest import Check, run_checks
 
@@ -168,10 +168,10 @@ def _devices() -> list[str]:
 
 
 def _speeds(model: str) -> dict[str, float]:
-    convolution = commonest_convolution(load_model(model))
+    convolution = largest_convolution(load_model(model))
     if convolution is None:
         return {}
-    speeds = measured_speeds(convolution, torch.device("cpu"))
+    speeds = measure_speeds(convolution, torch.device("cpu"))
     return {str(precision): round(speed, 1) for precision, speed in speeds.items()}
 
 

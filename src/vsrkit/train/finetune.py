@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 
 from vsrkit.data.clips import Clip, OnProgress
 from vsrkit.errors import DataError, StoppedError, WeightsError
-from vsrkit.hardware.precision import PrecisionName, lay_out, resolve_precision
+from vsrkit.hardware.precision import PrecisionName, resolve_precision, set_memory_layout
 from vsrkit.models.zoo import load_model, save_model
 from vsrkit.train.config import Source, TrainConfig
 from vsrkit.train.loop import train
@@ -96,7 +96,7 @@ def finetune(
         clips = [clip for share in shares for clip in share.clips]
         config = _fitted(config, clips, start.spec.scale)  # type: ignore[arg-type, union-attr]
         chosen = resolve_precision(precision, start, device)
-        lay_out(start.to(device), chosen)
+        set_memory_layout(start.to(device), chosen)
         before, _ = score(start, held, chosen, device)
         log.info("held-out shots: %.3f dB before", before)
         try:

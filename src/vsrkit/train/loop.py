@@ -15,8 +15,8 @@ from torch.optim import Optimizer
 from vsrkit.data.clips import OnProgress
 from vsrkit.data.random_degradation import degrader_named
 from vsrkit.errors import StoppedError
-from vsrkit.hardware.allocator import ALL, keep_freed_memory
-from vsrkit.hardware.precision import Precision, lay_out, resolve_precision
+from vsrkit.hardware.memory import UNLIMITED, keep_freed_memory
+from vsrkit.hardware.precision import Precision, resolve_precision, set_memory_layout
 from vsrkit.models.spec import Spec, Window
 from vsrkit.models.zoo import MODELS, build_model, load_model, save_model
 from vsrkit.train.batches import Batch, Batches, Share, prefetched
@@ -108,7 +108,7 @@ def start_run(
     state = run_dir / STATE
     if state.exists() and not resume:
         raise ConfigError(f"{run_dir} holds a run already; use --resume or another run_dir")
-    keep_freed_memory(ALL)  # the next step needs as much again
+    keep_freed_memory(UNLIMITED)  # the next step needs as much again
     torch.manual_seed(config.seed)
     model = starting_model(config, shares).to(device)
     config = fitted(config, model.spec)  # type: ignore[arg-type]
@@ -257,7 +257,7 @@ def with_loss(
     """The model and what it is to make less."""
     if config.learns_features:
         teacher = teacher_named(config.teacher).to(device)
-        lay_out(teacher, precision)
+        set_memory_layout(teacher, precision)
         notes = Path(config.run_dir) / "answers" if config.distinct_clips else None
         return Lesson(model, teacher, weight=config.teacher_weight, notes=notes)
     if config.loss == "psnr":

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from vsrkit.errors import WeightsError
-from vsrkit.hardware.precision import Precision, lay_out
+from vsrkit.hardware.precision import Precision, set_memory_layout
 from vsrkit.models.layers.flow import SPyNet, flow_networks, spynet_public_name, spynet_translate
 from vsrkit.models.weights import read_checkpoint
 from vsrkit.models.zoo import ARCHITECTURES, MODELS, Architecture, local_weights
@@ -93,10 +93,10 @@ def lay_out_to_train(model: nn.Module, precision: Precision) -> None:
     another layout decide which of the two it meets. In the layout that PyTorch has by itself all
     gradients are those of plain training, and the time is that of a hundredth of the model.
     """
-    lay_out(model, precision)
+    set_memory_layout(model, precision)
     if precision.dtype == "float32":
         for part in flow_networks(model):
-            lay_out(part, Precision("float32", channels_last=False))
+            set_memory_layout(part, Precision("float32", channels_last=False))
 
 
 @torch.no_grad()

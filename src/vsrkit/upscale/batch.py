@@ -19,13 +19,10 @@ from vsrkit.upscale.work_folder import WorkFolder
 from vsrkit.video.encode import CODEC_OF
 from vsrkit.video.images import is_image, natural_order
 from vsrkit.video.mux import Clock
-from vsrkit.video.probe import UPRIGHT
+from vsrkit.video.probe import UPRIGHT, is_video
 from vsrkit.video.read import Picture, Source, in_span, open_source
 
 log = logging.getLogger("vsrkit")
-
-VIDEOS = {".mp4", ".mkv", ".mov", ".avi", ".webm", ".m4v", ".y4m", ".mpg", ".mpeg", ".ts", ".m2ts"}
-VIDEOS |= {".wmv", ".flv", ".vob", ".3gp", ".mts"}
 
 
 def upscale_any(
@@ -73,7 +70,7 @@ def videos_in(folder: Path) -> list[Path]:
     if not folder.is_dir():
         return []
     files = sorted(folder.iterdir(), key=natural_order)
-    found = [p for p in files if p.suffix.lower() in VIDEOS and p.name[0] != "."]
+    found = [path for path in files if is_video(path)]
     return found if len(found) >= sum(map(is_image, files)) else []
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from vsrkit.errors import VsrkitError
-from vsrkit.hardware.allocator import keep_freed_memory
+from vsrkit.hardware.memory import keep_freed_memory
 from vsrkit.inference.engine import Engine
 from vsrkit.models.spec import Carried
 from vsrkit.upscale.parts import Part

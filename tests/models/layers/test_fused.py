@@ -6,7 +6,7 @@ import gc
 import pytest
 import torch
 
-from vsrkit.hardware.precision import Precision, lay_out
+from vsrkit.hardware.precision import Precision, set_memory_layout
 from vsrkit.models.layers import fused
 from vsrkit.models.layers.blocks import ResidualBlock, activated, conv3x3, residual_blocks
 
@@ -18,7 +18,7 @@ def block_of(channels=16, slope=0.0):
     block = ResidualBlock(channels, slope).eval()
     for parameter in block.parameters():
         torch.nn.init.normal_(parameter, std=0.2)
-    lay_out(block, LAST)
+    set_memory_layout(block, LAST)
     return block
 
 
@@ -55,21 +55,21 @@ def test_same_bits_as_the_plain_block(shape, slope):
 def test_blocks_in_a_row_overwrite_only_what_is_theirs():
     torch.manual_seed(0)
     blocks, x = residual_blocks(3, 16).eval(), features(2, 16, 12, 20)
-    lay_out(blocks, LAST)
+    set_memory_layout(blocks, LAST)
     kept, seen = x.clone(), []
     with torch.inference_mode():
-        one_by_one = [x]
+        run_per_frame = [x]
         for block in blocks:
-            one_by_one.append(block(one_by_one[-1]))
-        assert torch.equal(blocks(x), one_by_one[-1])
+            run_per_frame.append(block(run_per_frame[-1]))
+        assert torch.equal(blocks(x), run_per_frame[-1])
         watch = blocks[1].register_forward_hook(
             lambda _, given, answer: seen.append((*given, answer))
         )
-        assert torch.equal(blocks(x), one_by_one[-1])
+        assert torch.equal(blocks(x), run_per_frame[-1])
         watch.remove()
     given, answer = seen[0]  # a watcher keeps what it saw
-    assert torch.equal(given, one_by_one[1])
-    assert torch.equal(answer, one_by_one[2])
+    assert torch.equal(given, run_per_frame[1])
+    assert torch.equal(answer, run_per_frame[2])
     assert torch.equal(x, kept)
 
 

@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 import torch
 from torch import Tensor
 
-from vsrkit.hardware.threads import one_thread
+from vsrkit.hardware.threads import single_thread
 
 # What stands in for pixels outside: `symmetric` mirrors with the edge pixel twice (MATLAB's
 # imresize), `reflect` with the edge pixel once, `replicate` repeats the edge pixel.
@@ -44,7 +44,7 @@ def fitted(x: Tensor, height: int, width: int) -> Tensor:
 def resample(x: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
     """`rows @ x @ columns.T` for banded matrices: (..., H, W) -> (..., H', W')."""
     # No autocast: a picture is not for bfloat16. One thread: the products are small and many.
-    with torch.autocast(x.device.type, enabled=False), one_thread():
+    with torch.autocast(x.device.type, enabled=False), single_thread():
         if rows.shape[0] * columns.shape[1] > rows.shape[1] * columns.shape[0]:
             return _along_rows(_along_columns(x, columns), rows)  # the smaller product first
         return _along_columns(_along_rows(x, rows), columns)

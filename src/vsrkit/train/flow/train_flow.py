@@ -17,7 +17,7 @@ from vsrkit.data.clips import OnProgress, hold_out, open_clips, read_picture
 from vsrkit.data.random_degradation import Fixed
 from vsrkit.errors import DataError
 from vsrkit.hardware.cache import cache_directory
-from vsrkit.hardware.precision import lay_out, resolve_precision
+from vsrkit.hardware.precision import resolve_precision, set_memory_layout
 from vsrkit.models.layers.flow import LightFlow, warp
 from vsrkit.models.layers.resample import imresize
 from vsrkit.models.weights import write_checkpoint
@@ -46,7 +46,7 @@ def train_flow(
     model = LightFlow(config.channels, config.levels)
     for source in config.warm_start:
         warm_start(model, source)
-    lay_out(model, resolve_precision("float32", model))
+    set_memory_layout(model, resolve_precision("float32", model))
     optimizers = flow_optimizers(model)
     ema = Ema(model, config.ema_decay)
     progress = Progress()
