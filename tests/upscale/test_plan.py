@@ -14,11 +14,11 @@ from vsrkit.upscale import plan as plan_module
 from vsrkit.upscale.job import upscale_video
 from vsrkit.upscale.options import UpscaleOptions
 from vsrkit.upscale.plan import describe, plan_video
-from vsrkit.upscale.source_checks import Faults, warnings
+from vsrkit.upscale.source_checks import SourceChecks, warnings
 from vsrkit.video.probe import probe
 from vsrkit.video.write import write_video
 
-SOUND = {"combed": 0.0, "telecine": False, "bars": (0, 0, 0, 0), "blockiness": 1.0}
+SOUND = {"interlaced": 0.0, "telecine": False, "bars": (0, 0, 0, 0), "blockiness": 1.0}
 SOUND |= {"bits_per_pixel": 0.5}
 
 
@@ -37,7 +37,7 @@ def test_facts_and_estimates(video, tmp_path):
     assert (plan.codec, plan.pix_fmt, plan.tiles, plan.tile) == ("libx264", "yuv420p", 1, None)
     assert plan.seconds_per_frame > 0
     assert plan.seconds == pytest.approx(40 * plan.seconds_per_frame)
-    assert plan.warnings == ["no audio: the source has none, and neither will the output"]
+    assert plan.warnings == ["no audio: the source has no audio stream, so the output has none"]
     made = upscale_video(video, tmp_path / "out.mkv", options=BICUBIC)
     real = made.path.stat().st_size
     assert real / 3 < plan.file_size < real * 3  # a small part stands for the whole
@@ -134,14 +134,14 @@ def test_a_folder_of_videos(tmp_path, monkeypatch, capsys):
 def test_a_folder_goes_on_after_any_failure(tmp_path, monkeypatch):
     write_clip(tmp_path / "a.mkv")
     write_clip(tmp_path / "b.mkv")
-    look = plan_module.look_for_faults
+    look = plan_module.check_source
 
     def stumble(source):
         if source.path.name == "a.mkv":
             raise RuntimeError("out of luck")
         return look(source)
 
-    monkeypatch.setattr(plan_module, "look_for_faults", stumble)
+    monkeypatch.setattr(plan_module, "check_source", stumble)
     plans, failed = plan_module.plan_folder(tmp_path, options=BICUBIC)
     assert [plan.frames for plan in plans] == [6]
     assert "a.mkv: out of luck" in failed[0]
@@ -166,19 +166,19 @@ def test_errors_are_one_line(video, monkeypatch, capsys, arguments, text):
 @pytest.mark.parametrize(
     ("facts", "seen", "text"),
     [
-        ({}, {"telecine": True, "combed": 0.4}, "telecine"),
-        ({"interlaced": True}, {"combed": 0.9}, "interlaced: it will be deinterlaced"),
-        ({"interlaced": True}, {"combed": None}, "interlaced: it will be deinterlaced"),
-        ({"interlaced": True}, {"combed": 0.0}, "no combs were seen"),
-        ({}, {"combed": 0.9}, "looks interlaced, but is not marked"),
-        ({}, {"bars": (9, 9, 0, 0)}, "25% of the work"),
+        ({}, {"telecine": True, "interlaced": 0.4}, "telecine"),
+        ({"interlaced": True}, {"interlaced": 0.9}, "interlaced: it will be deinterlaced"),
+        ({"interlaced": True}, {"interlaced": None}, "interlaced: it will be deinterlaced"),
+        ({"interlaced": True}, {"interlaced": 0.0}, "flagged interlaced, but looks progressive"),
+        ({}, {"interlaced": 0.9}, "looks interlaced, but is not flagged"),
+        ({}, {"bars": (9, 9, 0, 0)}, "25% of the computation"),
         ({}, {"bits_per_pixel": 0.02}, "0.020 bits per pixel of h264"),
-        ({}, {"blockiness": 3.0}, "blocks stand out 3.0 times"),
+        ({}, {"blockiness": 3.0}, "block edges are 3.0 times as large"),
         ({"height": 2160, "width": 3840}, {}, "already large: 3840x2160"),
     ],
 )
 def test_warnings(video, facts, seen, text):
     info = replace(probe(video), **facts)
-    first, *rest = warnings(info, Faults(**(SOUND | seen)), (288, 512))
+    first, *rest = warnings(info, SourceChecks(**(SOUND | seen)), (288, 512))
     assert text in first
     assert len(rest) == 1  # that there is no audio

@@ -1,4 +1,4 @@
-"""Faults of real videos are seen, and sound videos have none."""
+"""Each check finds its problem in a video and none in a video without problems."""
 
 from fractions import Fraction
 
@@ -9,19 +9,20 @@ import torch.nn.functional as F
 from tests.clips import write_clip
 from tests.scenes import scene
 
-from vsrkit.upscale.sampling import sample, spread
 from vsrkit.upscale.source_checks import (
     BLOCKY,
     blockiness,
-    has_pulldown,
-    is_combed,
+    check_source,
+    interlaced_frames,
+    is_periodic,
     is_repeated,
-    look_for_faults,
+    sample,
+    spread,
 )
 from vsrkit.video.read import open_source
 from vsrkit.video.write import write_video
 
-STEP = 5  # pixels a frame
+STEP = 5  # pixels per frame
 
 
 def pan(frames):
@@ -30,13 +31,13 @@ def pan(frames):
 
 
 def slow_pan(frames):
-    """A pixel a frame, out of focus: combs are too faint to be seen."""
+    """One pixel per frame, out of focus: too faint for idet."""
     wide = F.avg_pool2d(scene(3, 96, 128, frames)[None], 5, 1, 2)[0]
     return [wide[:, :, n : n + 128] for n in range(frames)]
 
 
 def woven(even, odd):
-    """One frame of two fields."""
+    """Even lines of one frame, odd lines of another."""
     frame = even.clone()
     frame[:, 1::2] = odd[:, 1::2]
     return frame
@@ -47,63 +48,62 @@ def grey(frame):
 
 
 def telecined(film):
-    """3:2 pulldown: four frames become five, two of them combed."""
+    """3:2 pulldown: four frames become five, two of them woven."""
     groups = [film[n : n + 4] for n in range(0, len(film) - 3, 4)]
     return [f for a, b, c, d in groups for f in (a, b, woven(b, c), woven(c, d), d)]
 
 
-def faults_of(frames, tmp_path):
+def checks_of(frames, tmp_path):
     path = tmp_path / "video.mp4"
     write_video(path, frames, frames_per_second=Fraction(25))
-    return look_for_faults(open_source(path))
+    return check_source(open_source(path))
 
 
-def test_a_sound_video(tmp_path):
-    faults = faults_of(pan(30), tmp_path)
-    assert faults.combed == 0
-    assert not faults.telecine
-    assert faults.bars == (0, 0, 0, 0)
-    assert faults.blockiness < BLOCKY
-    assert 0.05 < faults.bits_per_pixel < 8
+def test_a_video_without_problems(tmp_path):
+    checks = checks_of(pan(30), tmp_path)
+    assert checks.interlaced == 0
+    assert not checks.telecine
+    assert checks.bars == (0, 0, 0, 0)
+    assert checks.blockiness < BLOCKY
+    assert 0.05 < checks.bits_per_pixel < 8
 
 
 def test_interlaced(tmp_path):
     frames = pan(61)
     fields = [woven(a, b) for a, b in zip(frames[::2], frames[1::2], strict=False)]
-    faults = faults_of(fields, tmp_path)
-    assert faults.combed == 1
-    assert not faults.telecine
+    checks = checks_of(fields, tmp_path)
+    assert checks.interlaced == 1
+    assert not checks.telecine
 
 
 def test_telecine(tmp_path):
-    faults = faults_of(telecined(pan(24)), tmp_path)
-    assert faults.telecine
-    assert faults.combed == pytest.approx(0.4, abs=0.05)
+    checks = checks_of(telecined(pan(24)), tmp_path)
+    assert checks.telecine
 
 
 def test_telecine_of_a_slow_pan(tmp_path):
     film = slow_pan(24)
-    assert not faults_of(film, tmp_path).telecine
-    assert faults_of(telecined(film), tmp_path).telecine
+    assert not checks_of(film, tmp_path).telecine
+    assert checks_of(telecined(film), tmp_path).telecine
 
 
 def test_a_single_line_has_no_fields(tmp_path):
     clip = write_clip(
         tmp_path / "in.mkv", frames=3, width=32, height=1, codec="ffv1", pix_fmt="yuv444p"
     )
-    assert not look_for_faults(open_source(clip)).telecine
+    assert not check_source(open_source(clip)).telecine
 
 
-def test_interlaced_slow_pan_is_no_telecine(tmp_path):
+def test_an_interlaced_slow_pan_is_not_telecine(tmp_path):
     frames = slow_pan(61)
     fields = [woven(a, b) for a, b in zip(frames[::2], frames[1::2], strict=False)]
-    assert not faults_of(fields, tmp_path).telecine
+    assert not checks_of(fields, tmp_path).telecine
 
 
 def test_every_fifth_frame_repeated(tmp_path):
     film = pan(24)
     repeated = [f for n, frame in enumerate(film) for f in [frame] * (2 if n % 4 == 3 else 1)]
-    assert faults_of(repeated, tmp_path).telecine
+    assert checks_of(repeated, tmp_path).telecine
 
 
 def test_letterbox_and_pillarbox(tmp_path):
@@ -111,46 +111,61 @@ def test_letterbox_and_pillarbox(tmp_path):
     for frame in frames:
         frame[:, :12] = frame[:, -10:] = 0
         frame[:, :, :8] = 0
-    assert faults_of(frames, tmp_path).bars == (12, 10, 8, 0)
+    assert checks_of(frames, tmp_path).bars == (12, 10, 8, 0)
 
 
-def test_black_is_no_bar(tmp_path):
-    faults = faults_of([torch.zeros(3, 32, 32)] * 3, tmp_path)
-    assert faults.bars == (0, 0, 0, 0)
-    assert faults.combed is None
+def test_black_frames_have_no_bars(tmp_path):
+    checks = checks_of([torch.zeros(3, 32, 32)] * 3, tmp_path)
+    assert checks.bars == (0, 0, 0, 0)
+    assert checks.interlaced is None
 
 
-def test_still_stripes_are_no_comb():
+def test_horizontal_stripes_are_not_interlaced():
     stripes = np.zeros((40, 40), np.int16)
     stripes[::2] = 200
-    assert is_combed(stripes, stripes) is None
+    assert interlaced_frames([stripes] * 6) == [None] * 6
+    assert True not in interlaced_frames([np.roll(stripes, n, 0) for n in range(6)])
 
 
-def test_comb_needs_two_fields():
-    a, b = (grey(frame) for frame in pan(2))
-    assert is_combed(a, b) is False
-    fields = b.copy()
-    fields[1::2] = a[1::2]
-    assert is_combed(a, fields) is True
+def test_noise_is_not_interlaced():
+    generator = np.random.default_rng(0)
+    still = grey(scene(3, 96, 128))
+    noisy = [still + generator.normal(0, 12, still.shape) for _ in range(6)]
+    assert True not in interlaced_frames([x.clip(0, 255).astype(np.int16) for x in noisy])
 
 
-def test_repeats():
+def test_frames_of_two_fields_are_interlaced():
+    frames = pan(12)
+    assert interlaced_frames([grey(frame) for frame in frames[:6]]) == [False] * 6
+    fields = [grey(woven(a, b)) for a, b in zip(frames[::2], frames[1::2], strict=True)]
+    assert interlaced_frames(fields) == [True] * 6
+
+
+def test_repeated_frames():
     a, b = (grey(frame) for frame in pan(2))
     assert is_repeated(a, a)
     assert not is_repeated(a, b)
 
 
-def test_rhythm():
-    def flags(pattern):
-        return [(mark == "c", mark == "r") for mark in pattern]
+@pytest.mark.parametrize(
+    ("pattern", "count", "periodic"),
+    [
+        ("..xx." * 5, 2, True),
+        ("x...x" * 5, 2, True),
+        ("x...." * 5, 1, True),
+        (".xxxx" * 5, 4, True),
+        ("x...." * 4 + "xx...", 1, True),  # one deviation in 25
+        ("xxxxx" * 5, 2, False),
+        ("....." * 5, 1, False),
+        ("x.x.x" * 5, 2, False),
+    ],
+)
+def test_patterns_of_five_frames(pattern, count, periodic):
+    assert is_periodic([mark == "x" for mark in pattern], count) is periodic
 
-    assert has_pulldown(flags("..cc." * 5))
-    assert has_pulldown(flags("c...c" * 5))
-    assert has_pulldown(flags("r...." * 5))
-    assert not has_pulldown(flags("ccccc" * 5))
-    assert not has_pulldown(flags("....." * 5))
-    assert not has_pulldown(flags("c.c.c" * 5))
-    assert not has_pulldown(flags("..cc." * 2))
+
+def test_too_few_frames_show_no_telecine(tmp_path):
+    assert not checks_of(telecined(pan(24))[:15], tmp_path).telecine
 
 
 def test_blocks():
@@ -164,7 +179,7 @@ def test_blocks():
     assert blockiness(np.zeros((1, 1), np.int16)) == 1
 
 
-def test_bars_and_drawings_that_lie_on_the_grid_are_no_blocks():
+def test_bars_and_drawings_on_the_grid_are_not_blocks():
     picture = grey(pan(1)[0])
     for bars in ((slice(0, 16), slice(None)), (slice(None), slice(-24, None))):
         framed = picture.copy()

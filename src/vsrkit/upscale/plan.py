@@ -21,8 +21,7 @@ from vsrkit.models.spec import Carried
 from vsrkit.upscale.batch import targets_of, videos_in
 from vsrkit.upscale.options import DEFAULT_OPTIONS, UpscaleOptions
 from vsrkit.upscale.prepare import PreparedJob, open_input, prepare, stride_of
-from vsrkit.upscale.sampling import count_frames, middle, sample
-from vsrkit.upscale.source_checks import look_for_faults, warnings
+from vsrkit.upscale.source_checks import check_source, count_frames, middle, sample, warnings
 from vsrkit.video.encode import Encoder, Encoding
 from vsrkit.video.images import encode_png
 from vsrkit.video.probe import VideoInfo, probe
@@ -118,7 +117,7 @@ def plan_video(
         file_size=round(size),
         streams={kind: kept.count(kind) for kind in sorted(set(kept))},
         notes=list(prepared.notes),
-        warnings=warnings(info, look_for_faults(opened), (prepared.height, prepared.width)),
+        warnings=warnings(info, check_source(opened), (prepared.height, prepared.width)),
     )
 
 

@@ -1,112 +1,128 @@
-"""What the pictures of a video say about its past: interlacing, telecine, black bars, blocks.
+"""Checks of a source video: interlacing, telecine, black bars, compression.
 
-Looks at brightness alone, as 8-bit grey, in a few runs of frames spread over the file.
+A few runs of consecutive frames, spread over the file, are decoded; only their luma is examined.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from itertools import islice, pairwise
 from typing import Literal, TypeAlias, get_args
 
 import av
 import numpy as np
+import torch
+from av.filter import Graph
+from av.video.format import VideoFormat
+from av.video.frame import VideoFrame
 from numpy.typing import NDArray
+from torch import Tensor
 
-from vsrkit.upscale.sampling import count_frames, frames_from, pictures_from, spread
+from vsrkit.video.colour import rgb_of
+from vsrkit.video.images import read_image
 from vsrkit.video.probe import VideoInfo, opened, video_stream
 from vsrkit.video.read import Source
 
 Grey = NDArray[np.int16]  # (H, W), 0..255
-Field: TypeAlias = Literal["even", "odd"]  # its lines
+Field: TypeAlias = Literal["even", "odd"]  # the even or the odd lines
 
-RUNS, RUN_LENGTH = 4, 26  # five periods of telecine and one frame to compare the first with
-MOVED = 12  # grey steps between two frames where something moves
-TOOTH = 12 * 12  # product of two steps, to the line above and to the line below, of a comb
-COMBED = 0.08  # share of the moving pixels that sit on a comb, from which a frame counts as combed
-STIRRED = 0.01  # share of the pixels that must move before a frame says anything about combs
-REPEATED = 0.35  # grey steps (mean) below which a frame repeats the one before
-CHANGED = 0.1  # grey steps (mean) that the other field changes by where one is repeated
-STILL = 0.6  # of the other field's change is what noise and encoder leave in a repeated one
-PERIOD = 5  # frames: 3:2 pulldown combs two of them, or repeats one
-BLACK = 24  # grey: limited-range black is 16, and encoders leave a little
+TIME_BASE = Fraction(1, 25)  # of the filter graph; any will do
+RUNS, RUN_LENGTH = 4, 26  # five periods of 3:2 pulldown and one frame to compare the first with
+PERIOD = 5  # frames after which 3:2 pulldown repeats its pattern
+INTERLACED = 0.5  # share of interlaced frames from which a video is called interlaced
+PROGRESSIVE = 0.1  # share of interlaced frames below which a video is called progressive
+REPEATED_FRAME = 0.35  # mean difference, in grey levels, below which a frame repeats the last one
+CHANGED_FIELD = 0.1  # mean difference, in grey levels, from which a field has changed
+REPEATED_FIELD = 0.6  # a repeated field changes by less than this share of the other's change
+BLACK = 24  # grey level; limited-range black is 16, and encoders add noise
 BAR = 0.02  # share of the height or width from which a black edge is a bar
-BLOCKY = 1.8  # steps across the edges of 8x8 blocks, against steps inside
-LARGE_STEP = 16  # grey: what is larger is an edge of something, not of a block
-LARGE = (2160, 3840)  # 4K
-INTERLACED = 0.5  # share of the frames with combs from which a video is called interlaced
-# Bits per pixel below which an encoder of this kind had to leave out what one sees.
+BLOCKY = 1.8  # `blockiness` from which a video is called heavily compressed
+LARGE_STEP = 16  # grey levels; larger steps are edges of objects, not of blocks
+LARGE = (2160, 3840)  # (height, width) of 4K
+# Bits per pixel below which encoders of this kind lose visible detail.
 SPARSE = {"h264": 0.04, "hevc": 0.025, "av1": 0.02, "libdav1d": 0.02, "vp9": 0.025}
 SPARSE |= {"mpeg2video": 0.12, "mpeg4": 0.06, "mjpeg": 0.25, "vp8": 0.05, "mpeg1video": 0.12}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Faults:
-    """What was seen; None where too little moved to say."""
+class SourceChecks:
+    """Results of the checks.
 
-    combed: float | None  # share of the frames with motion that have combs
+    interlaced: share of interlaced frames among those that idet could classify; None if these are
+        too few, as in still scenes.
+    telecine: whether a run shows the pattern of 3:2 pulldown.
+    bars: black lines at the top and bottom, black columns on the left and right.
+    blockiness: see `blockiness`.
+    bits_per_pixel: of the encoded video; None for images or if unknown.
+    """
+
+    interlaced: float | None
     telecine: bool
-    bars: tuple[int, int, int, int]  # black pixels at top, bottom, left and right
-    blockiness: float  # 1: no edge stands out
+    bars: tuple[int, int, int, int]
+    blockiness: float
     bits_per_pixel: float | None
 
 
-def look_for_faults(source: Source) -> Faults:
-    """Decode a few runs of frames from all over a video (as stored: not deinterlaced)."""
-    flags: list[list[tuple[bool | None, bool]]] = []
-    fields: list[list[Field | None]] = []
+def check_source(source: Source) -> SourceChecks:
+    """Examine a few runs of frames of a video, as stored (not deinterlaced)."""
+    interlaced, progressive, telecine = 0, 0, False
     edges, blocks = _Edges(), []
-    for run in _runs(source):
-        pictures = list(run)
-        for picture in pictures:
-            edges.add(picture)
-        blocks += [blockiness(picture) for picture in pictures[:: max(1, len(pictures) // 4)]]
-        flags.append([(is_combed(a, b), is_repeated(a, b)) for a, b in pairwise(pictures)])
-        fields.append([repeated_field(a, b) for a, b in pairwise(pictures)])
-    told = [combed for run_flags in flags for combed, _ in run_flags if combed is not None]
-    return Faults(
-        combed=sum(told) / len(told) if len(told) >= PERIOD else None,
-        telecine=any(map(has_pulldown, flags)) or any(map(repeats_fields, fields)),
+    for start in spread(count_frames(source), RUNS, RUN_LENGTH):
+        run = list(islice(_grey_frames(source, start), RUN_LENGTH))
+        for frame in run:
+            edges.add(frame)
+        blocks += [blockiness(frame) for frame in run[:: max(1, len(run) // 4)]]
+        flags = interlaced_frames(run)
+        interlaced += flags.count(True)
+        progressive += flags.count(False)
+        telecine = telecine or has_pulldown(run, flags)
+    classified = interlaced + progressive
+    return SourceChecks(
+        interlaced=interlaced / classified if classified >= PERIOD else None,
+        telecine=telecine,
         bars=edges.bars(),
         blockiness=float(np.median(blocks)) if blocks else 1.0,
         bits_per_pixel=None if source.images else _bits_per_pixel(source),
     )
 
 
-def warnings(info: VideoInfo, faults: Faults, output_size: tuple[int, int]) -> list[str]:
-    """What one would want to know before, each in a line that says what to do."""
-    lines = [
-        _interlacing(info, faults),
-        _bars(info, faults.bars),
-        _compression(info, faults),
-    ]
+def warnings(info: VideoInfo, checks: SourceChecks, output_size: tuple[int, int]) -> list[str]:
+    """One line for each problem, with what to do about it.
+
+    Args:
+        info: the source.
+        checks: the result of `check_source`.
+        output_size: (height, width) of the output.
+    """
+    lines = [_interlacing(info, checks), _bars(info, checks.bars), _compression(info, checks)]
     if info.height >= LARGE[0] or info.width >= LARGE[1]:
         lines.append(
             f"already large: {info.width}x{info.height} would become "
-            f"{output_size[1]}x{output_size[0]}; few players show that"
+            f"{output_size[1]}x{output_size[0]}, which few players can show"
         )
     if not info.has("audio"):
-        lines.append("no audio: the source has none, and neither will the output")
+        lines.append("no audio: the source has no audio stream, so the output has none")
     return [line for line in lines if line]
 
 
-def _interlacing(info: VideoInfo, faults: Faults) -> str | None:
-    if faults.telecine:
+def _interlacing(info: VideoInfo, checks: SourceChecks) -> str | None:
+    if checks.telecine:
         return (
-            "telecine: frames repeat or are combed in the 3:2 rhythm of film on video; "
-            "undo it first (ffmpeg's filters fieldmatch and decimate)"
+            "telecine: frames or fields repeat in the 3:2 pattern of film transferred to video; "
+            "undo it first (FFmpeg filters fieldmatch and decimate)"
         )
-    combed = faults.combed is not None and faults.combed >= INTERLACED
-    if info.interlaced and faults.combed is not None and faults.combed < INTERLACED / 5:
+    share = checks.interlaced
+    if info.interlaced and share is not None and share < PROGRESSIVE:
         return (
-            "marked as interlaced, but no combs were seen; --deinterlace never leaves it alone, "
-            "deinterlacing costs some sharpness"
+            "flagged interlaced, but looks progressive; deinterlacing costs some sharpness, "
+            "use --deinterlace never to avoid it"
         )
     if info.interlaced:
-        return "interlaced: it will be deinterlaced (bwdif), one frame for each frame"
-    if combed:
+        return "interlaced: it will be deinterlaced (bwdif), one output frame per input frame"
+    if share is not None and share >= INTERLACED:
         return (
-            "looks interlaced, but is not marked as such, so it will not be deinterlaced; "
-            "do that first (ffmpeg's filter bwdif)"
+            "looks interlaced, but is not flagged as such, so it will not be deinterlaced; "
+            "use --deinterlace always"
         )
     return None
 
@@ -117,173 +133,168 @@ def _bars(info: VideoInfo, bars: tuple[int, int, int, int]) -> str | None:
     if not any(bars):
         return None
     return (
-        f"black bars: {top} and {bottom} lines at top and bottom, {left} and {right} columns left "
-        f"and right; {black:.0%} of the work goes into them, crop them first"
+        f"black bars: {top} lines at the top, {bottom} at the bottom, {left} columns on the left, "
+        f"{right} on the right; they take {black:.0%} of the computation, crop them first"
     )
 
 
-def _compression(info: VideoInfo, faults: Faults) -> str | None:
-    bits = faults.bits_per_pixel
+def _compression(info: VideoInfo, checks: SourceChecks) -> str | None:
+    bits = checks.bits_per_pixel
     if bits is not None and bits < SPARSE.get(info.codec, 0):
         return (
             f"heavily compressed: {bits:.3f} bits per pixel of {info.codec}; "
-            "what the encoder threw away is not there to be found"
+            "detail that the encoder removed cannot be restored"
         )
-    if faults.blockiness > BLOCKY:
+    if checks.blockiness > BLOCKY:
         return (
-            f"heavily compressed: edges of blocks stand out {faults.blockiness:.1f} times; "
-            "they will be enlarged with the rest"
+            f"heavily compressed: steps at block edges are {checks.blockiness:.1f} times as large "
+            "as elsewhere; the blocks will be enlarged, too"
         )
     return None
 
 
-def is_combed(before: Grey, now: Grey) -> bool | None:
-    """Whether moving parts are torn between even and odd lines; None if nothing moves."""
-    if now.shape[0] < 8:
-        return None
-    moves = np.abs(now - before)[2:-2] > MOVED
-    if moves.mean() < STIRRED:
-        return None
-    # Two neighbours on the same side of a line's value: a tooth. Lines of one field among
-    # themselves have none there, but fine texture has both.
-    torn = _teeth(now, 1)[1:-1] & ~_teeth(now, 2)
-    return bool((torn & moves).sum() > COMBED * moves.sum())
+def interlaced_frames(run: Sequence[Grey]) -> list[bool | None]:
+    """Classify frames with FFmpeg's idet: True interlaced, False progressive, None undetermined."""
+    if not run or run[0].shape[0] < 8:
+        return [None] * len(run)
+    interlaced = _idet(run, "ends_with", "ff")  # tff or bff: top or bottom field first
+    progressive = _idet(run, "same_str", "progressive")
+    return [n in interlaced if n in interlaced | progressive else None for n in range(len(run))]
 
 
-def _teeth(picture: Grey, distance: int) -> NDArray[np.bool_]:
-    """Where the lines `distance` above and below both differ to the same side."""
-    middle = picture[distance:-distance].astype(np.int32)
-    above, below = picture[: -2 * distance] - middle, picture[2 * distance :] - middle
-    return above * below > TOOTH
+def _idet(run: Sequence[Grey], function: str, value: str) -> set[int]:
+    """Numbers of the frames whose class, given by idet, compares to `value` by `function`."""
+    # The filter `metadata` drops the other frames: PyAV before 18.1 cannot read a frame's metadata.
+    select = f"mode=select:key=lavfi.idet.single.current_frame:value={value}:function={function}"
+    height, width = run[0].shape
+    graph = Graph()
+    graph.link_nodes(
+        graph.add_buffer(
+            width=width, height=height, format=VideoFormat("gray8"), time_base=TIME_BASE
+        ),
+        graph.add("idet"),
+        graph.add("metadata", select),
+        graph.add("buffersink"),
+    ).configure()
+    for number, grey in enumerate(run):
+        frame = VideoFrame.from_ndarray(grey.astype(np.uint8), format="gray8")
+        frame.pts, frame.time_base = number, TIME_BASE
+        graph.vpush(frame)
+    graph.vpush(None)
+    found: set[int] = set()
+    while True:
+        try:
+            found.add(graph.vpull().pts or 0)
+        except (av.BlockingIOError, av.EOFError):
+            return found
+
+
+def has_pulldown(run: Sequence[Grey], interlaced: Sequence[bool | None]) -> bool:
+    """Whether frames show the pattern of 3:2 pulldown in one of its three forms.
+
+    Two of five frames are woven from different film frames (idet then reports four of five, since
+    it compares neighbours), each field is repeated once in five frames (visible even in motion too
+    slow for idet), or one of five frames is repeated.
+
+    Args:
+        run: consecutive frames.
+        interlaced: what `interlaced_frames` returned for them.
+    """
+    if len(run) <= 3 * PERIOD:
+        return False
+    pairs = list(pairwise(run))
+    fields = [repeated_field(*pair) for pair in pairs]
+    return (
+        is_periodic([bool(flag) for flag in interlaced[1:-1]], 4)
+        or all(is_periodic([field == name for field in fields], 1) for name in get_args(Field))
+        or is_periodic([is_repeated(*pair) for pair in pairs], 1)
+    )
 
 
 def is_repeated(before: Grey, now: Grey) -> bool:
-    """Whether a frame is the one before once more (an encoder may have touched it)."""
-    return bool(np.abs(now - before).mean() < REPEATED)
-
-
-def has_pulldown(flags: Sequence[tuple[bool | None, bool]]) -> bool:
-    """Whether combs (two of five frames) or repeats (one of five) come in the rhythm of 3:2.
-
-    flags: (combed, repeated) for each frame after the first of a run.
-    """
-    if len(flags) < 3 * PERIOD:
-        return False
-    combed = [bool(comb) for comb, _ in flags]
-    repeated = [repeat for _, repeat in flags]
-    return _in_rhythm(combed, 2) or (_in_rhythm(repeated, 1) and not any(combed))
+    """Whether a frame repeats the one before, up to the noise of an encoder."""
+    return bool(np.abs(now - before).mean() < REPEATED_FRAME)
 
 
 def repeated_field(before: Grey, now: Grey) -> Field | None:
-    """The field that stays as it was while the other one changes, however little that is."""
+    """The field that is repeated while the other one changes, if any."""
     if len(now) < 2:
         return None
     change = np.abs(now - before)
     even, odd = float(change[::2].mean()), float(change[1::2].mean())
-    if max(even, odd) < CHANGED or min(even, odd) > STILL * max(even, odd):
+    if max(even, odd) < CHANGED_FIELD or min(even, odd) > REPEATED_FIELD * max(even, odd):
         return None
     return "even" if even < odd else "odd"
 
 
-def repeats_fields(fields: Sequence[Field | None]) -> bool:
-    """Whether each field is repeated once in five frames: 3:2, even where no comb can be seen."""
-    if len(fields) < 3 * PERIOD:
-        return False
-    return all(_in_rhythm([field == name for field in fields], 1) for name in get_args(Field))
-
-
-def _in_rhythm(events: Sequence[bool], of_five: int) -> bool:
-    """Whether events fall on the same `of_five` neighbours of every five, but for one in ten."""
+def is_periodic(events: Sequence[bool], count: int) -> bool:
+    """Whether `count` adjacent events of every five are True; one in ten may deviate."""
     for phase in range(PERIOD):
-        expected = [(number + phase) % PERIOD < of_five for number in range(len(events))]
+        expected = [(number + phase) % PERIOD < count for number in range(len(events))]
         wrong = sum(a != b for a, b in zip(events, expected, strict=True))
         if wrong <= len(events) // 10:
             return True
     return False
 
 
-def blockiness(picture: Grey) -> float:
-    """Typical step across the edges of an 8x8 grid against that elsewhere; 1 for none.
+def blockiness(frame: Grey) -> float:
+    """Typical step across the edges of an 8x8 grid, relative to steps elsewhere; 1 for no blocks.
 
-    Medians of steps that are not large: an encoder's blocks stand out a little and everywhere, but
-    edges of things, of bars or of drawings may lie on the grid, too.
+    Uses medians, and limits large steps: the blocks of an encoder cause small steps on the whole
+    grid, while edges of objects, bars and drawings cause large ones in a few places.
     """
     ratios = [
-        _on_grid_against_off(before, after)
-        for before, after in (
-            (picture[:, :-1], picture[:, 1:]),
-            (picture[:-1].T, picture[1:].T),
-        )
+        _grid_ratio(before, after)
+        for before, after in ((frame[:, :-1], frame[:, 1:]), (frame[:-1].T, frame[1:].T))
     ]
     return float(np.mean(ratios))
 
 
-def _on_grid_against_off(before: Grey, after: Grey) -> float:
-    """Neighbours in (lines, places along a line), the first eight of them inside a block."""
-    seen = (before > BLACK) & (after > BLACK)
-    counts = seen.sum(0)
-    told = counts > len(seen) / 8
-    steps = np.minimum(np.abs(after - before), LARGE_STEP) * seen
-    means = steps.sum(0)[told] / counts[told]
-    on_grid = (np.arange(len(counts)) % 8 == 7)[told]
+def _grid_ratio(before: Grey, after: Grey) -> float:
+    """The ratio along the second axis; `before` and `after` are neighbours along it."""
+    visible = (before > BLACK) & (after > BLACK)
+    counts = visible.sum(0)
+    usable = counts > len(visible) / 8
+    steps = np.minimum(np.abs(after - before), LARGE_STEP) * visible
+    means = steps.sum(0)[usable] / counts[usable]
+    on_grid = (np.arange(len(counts)) % 8 == 7)[usable]
     if not on_grid.any() or on_grid.all():
         return 1.0
-    # A tenth of a step more on both sides: where all is flat, nothing stands out.
+    # The constant keeps the ratio near 1 in flat frames.
     return float((np.median(means[on_grid]) + 0.1) / (np.median(means[~on_grid]) + 0.1))
 
 
 class _Edges:
-    """The brightest value that each row and each column ever had."""
+    """Finds black bars: keeps the largest brightness of each row and column over all frames."""
 
     def __init__(self) -> None:
         self.rows: NDArray[np.float64] | None = None
         self.columns: NDArray[np.float64] | None = None
 
-    def add(self, picture: Grey) -> None:
-        # Not quite the brightest: a speck of noise in a bar is no picture.
-        rows, columns = (np.percentile(picture, 98, axis=axis) for axis in (1, 0))
+    def add(self, frame: Grey) -> None:
+        # A percentile, not the maximum: noise in a bar is ignored.
+        rows, columns = (np.percentile(frame, 98, axis=axis) for axis in (1, 0))
         if self.rows is None or self.columns is None:
             self.rows, self.columns = rows, columns
         elif rows.shape == self.rows.shape and columns.shape == self.columns.shape:
-            self.rows, self.columns = (
-                np.maximum(self.rows, rows),
-                np.maximum(self.columns, columns),
-            )
+            self.rows = np.maximum(self.rows, rows)
+            self.columns = np.maximum(self.columns, columns)
 
     def bars(self) -> tuple[int, int, int, int]:
         if self.rows is None or self.columns is None or self.rows.max() <= BLACK:
-            return 0, 0, 0, 0  # nothing but black
-        top, bottom = _dark_ends(self.rows)
-        left, right = _dark_ends(self.columns)
-        return top, bottom, left, right
+            return 0, 0, 0, 0  # no frames, or all of them black
+        return *_dark_ends(self.rows), *_dark_ends(self.columns)
 
 
-def _dark_ends(brightest: NDArray[np.float64]) -> tuple[int, int]:
-    bright = np.flatnonzero(brightest > BLACK)
-    first, last = int(bright[0]), len(brightest) - 1 - int(bright[-1])
-    least = BAR * len(brightest)
+def _dark_ends(brightness: NDArray[np.float64]) -> tuple[int, int]:
+    bright = np.flatnonzero(brightness > BLACK)
+    first, last = int(bright[0]), len(brightness) - 1 - int(bright[-1])
+    least = BAR * len(brightness)
     return (first if first >= least else 0), (last if last >= least else 0)
 
 
-def _runs(source: Source) -> Iterator[Iterable[Grey]]:
-    for start in spread(count_frames(source), RUNS, RUN_LENGTH):
-        read = _grey_images(source, start) if source.images else _grey_pictures(source, start)
-        yield islice(read, RUN_LENGTH)
-
-
-def _grey_images(source: Source, start: int) -> Iterator[Grey]:
-    for frame in frames_from(source, start):
-        yield (frame.mean(0) * 255).round().numpy().astype(np.int16)
-
-
-def _grey_pictures(source: Source, start: int) -> Iterator[Grey]:
-    """FFmpeg takes the luma plane as it is."""
-    for picture in pictures_from(source, start):
-        yield picture.reformat(format="gray8").to_ndarray().astype(np.int16)
-
-
 def _bits_per_pixel(source: Source, packets: int = 1000) -> float | None:
-    """What the encoder spent on a pixel, from the sizes of the first packets."""
+    """Bits per pixel of the encoded video, from the sizes of its first packets."""
     with opened(source.path) as container:
         stream = video_stream(container, source.path)
         try:
@@ -293,3 +304,84 @@ def _bits_per_pixel(source: Source, packets: int = 1000) -> float | None:
     sizes = [size for size in sizes if size]
     pixels = len(sizes) * source.info.height * source.info.width
     return 8 * sum(sizes) / pixels if pixels else None
+
+
+def spread(frames: int, runs: int, length: int) -> list[int]:
+    """First frames of up to `runs` runs of `length` frames, evenly spread, not overlapping."""
+    runs = max(1, min(runs, frames // length))
+    return [number * max(0, frames - length) // max(1, runs - 1) for number in range(runs)]
+
+
+def count_frames(source: Source) -> int:
+    """Number of frames within the span, by the header or the duration; 0 if neither is known."""
+    info = source.info
+    frames = info.frames or round((info.duration_s or 0) * info.frame_rate)
+    begin, end = (None if s is None else round(s * info.frame_rate) for s in source.span)
+    return max(0, min(frames, frames if end is None else end) - (begin or 0))
+
+
+def sample(source: Source, length: int) -> list[Tensor]:
+    """`length` consecutive frames (3, H, W) from the middle; short videos repeat their last."""
+    start = max(0, (count_frames(source) - length) // 2)
+    frames: list[Tensor] = []
+    for place in dict.fromkeys((start, 0)):  # a file may be shorter than its header says
+        frames = list(islice(_rgb_frames(source, place), length))
+        if len(frames) == length:
+            break
+    return frames + frames[-1:] * (length - len(frames))
+
+
+def middle(frames: list[Tensor], height: int, width: int) -> Tensor:
+    """The centre of each frame, at most `height` x `width`: (T, 3, H', W')."""
+    high, wide = frames[0].shape[-2:]
+    height, width = min(height, high), min(width, wide)
+    top, left = (high - height) // 2, (wide - width) // 2
+    return torch.stack([f[:, top : top + height, left : left + width] for f in frames])
+
+
+def _rgb_frames(source: Source, start: int) -> Iterator[Tensor]:
+    """Frames (3, H, W) from number `start` on."""
+    if source.images:
+        yield from (read_image(path) for path in source.images[start:])
+    else:
+        yield from (rgb_of(frame, source.info.colour) for frame in _decoded(source, start))
+
+
+def _grey_frames(source: Source, start: int) -> Iterator[Grey]:
+    """Frames as luma from number `start` on; of a video, FFmpeg copies the luma plane."""
+    if source.images:
+        for frame in _rgb_frames(source, start):
+            yield (frame.mean(0) * 255).round().numpy().astype(np.int16)
+    else:
+        for picture in _decoded(source, start):
+            yield picture.reformat(format="gray8").to_ndarray().astype(np.int16)
+
+
+def _decoded(source: Source, start: int) -> Iterator[VideoFrame]:
+    """Decoded frames of a video file, as stored, from the last key frame before `start` on.
+
+    Begins with the first frame if the file is not seekable. Skips damaged packets and frames of
+    another size.
+    """
+    with opened(source.path) as container:
+        stream = video_stream(container, source.path)
+        stream.thread_type = "AUTO"
+        if start > 0:
+            offset = round(start / source.info.frame_rate / source.info.time_base)
+            try:
+                container.seek(offset + (stream.start_time or 0), stream=stream)
+            except (av.FFmpegError, ValueError):
+                container.seek(0)
+        size: tuple[int, int] | None = None
+        try:
+            for packet in container.demux(stream):
+                try:
+                    frames = packet.decode()
+                except (av.FFmpegError, ValueError):
+                    continue
+                for frame in frames:
+                    size = size or (frame.height, frame.width)
+                    if size == (frame.height, frame.width):
+                        yield frame
+        except (av.FFmpegError, ValueError):
+            return
