@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from vsrkit.evaluate.protocol import PROTOCOLS
-from vsrkit.evaluate.published import Published, published_for
+from vsrkit.evaluate.tables import Published, published_for
 
 ROOT = Path(__file__).parent.parent
 BEGIN, END = "<!-- quality table: begin -->", "<!-- quality table: end -->"

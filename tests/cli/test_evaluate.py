@@ -9,8 +9,9 @@ from typer.testing import CliRunner
 
 from vsrkit.cli import app
 from vsrkit.errors import DataError, UnknownModelError, VsrkitError, WeightsError
-from vsrkit.evaluate import command as run
-from vsrkit.evaluate.command import choose_metrics, evaluate_models
+from vsrkit.evaluate import protocol as protocol_module
+from vsrkit.evaluate.benchmark import evaluate_models
+from vsrkit.evaluate.protocol import metrics_named
 from vsrkit.models.rrn import RRN, RRNConfig
 from vsrkit.models.zoo import save_model
 
@@ -38,7 +39,7 @@ def test_prints_a_table_with_the_published_rows(vid4: Path) -> None:
     assert "protocol vid4: Y (MATLAB BT.601) of 8-bit frames, border 0, every frame" in done.output
     assert "LR frames made from the ground truth by BI x4" in done.output
     assert "partial: calendar, only 2 frames" in done.output
-    assert "compare it with nothing else" in done.output
+    assert "not comparable with others" in done.output
     assert "ms per frame, peak memory" in done.output
 
 
@@ -98,7 +99,7 @@ def test_many_clips_are_listed_below_one_another(tmp_path: Path) -> None:
 
 
 def test_all_metrics_have_a_table(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(run, "vmaf_at_hand", lambda: False)
+    monkeypatch.setattr(protocol_module, "vmaf_available", lambda: False)
     write_clip(tmp_path / "a", random_clip(2, 164, 168))
     done = vsrkit("evaluate", "-m", "bicubic", "--data", tmp_path, "--metrics", "all")
     assert done.exit_code == 0, done.output
@@ -106,13 +107,13 @@ def test_all_metrics_have_a_table(tmp_path: Path, monkeypatch) -> None:
         assert title in done.output
     assert "VMAF" not in done.output
     with pytest.raises(VsrkitError, match="imageio-ffmpeg"):
-        choose_metrics(["vmaf"])
+        metrics_named(["vmaf"])
 
 
 def test_untrained_names_are_refused_unless_asked_for(vid4: Path) -> None:
     done = vsrkit("evaluate", "-m", "rrn-5l", "--data", vid4)
     assert isinstance(done.exception, WeightsError)
-    assert "no trained weights for rrn-5l are at hand" in str(done.exception)
+    assert "no trained weights for rrn-5l on this machine" in str(done.exception)
     with pytest.raises(WeightsError):  # before the first is measured
         evaluate_models(["bicubic", "vsrt-reds"], vid4, on_progress=lambda *_: pytest.fail("ran"))
 

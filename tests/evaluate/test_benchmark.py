@@ -10,10 +10,9 @@ from vsrkit.data.degrade import BD, BI, CRF, degrade, mod_crop
 from vsrkit.data.sets import FrameFiles, FrameSet, PairedClip, open_set
 from vsrkit.errors import DataError, VsrkitError
 from vsrkit.evaluate.benchmark import Stopwatch, evaluate
-from vsrkit.evaluate.metrics import measured, psnr, ssim
-from vsrkit.evaluate.protocol import PROTOCOLS, Protocol, protocol_named
-from vsrkit.evaluate.published import load_published, published_for
-from vsrkit.evaluate.scores import METRICS, consistency
+from vsrkit.evaluate.metrics import METRICS, measured, psnr, ssim
+from vsrkit.evaluate.protocol import PROTOCOLS, Protocol, consistency, protocol_named
+from vsrkit.evaluate.tables import load_published, published_for
 from vsrkit.models.layers.resample import imresize
 from vsrkit.models.spec import Carried, Segments, Spec, Window
 from vsrkit.models.zoo import load_model
@@ -133,7 +132,7 @@ def test_crop8_leaves_out_borders_and_end_frames(tmp_path: Path) -> None:
 def test_sizes_that_do_not_divide_are_cut_and_said(tmp_path: Path) -> None:
     clip = random_clip(2, 50, 67)
     result = evaluate(load_model("bicubic"), one_clip(tmp_path, clip), RGB)
-    assert result.clips[0].notes == ("67x50 was cut to 64x48, which divides by 4",)
+    assert result.clips[0].notes == ("67x50 was cropped to 64x48, a multiple of 4",)
     whole = one_clip(tmp_path / "cut", mod_crop(clip, 4))
     assert result.average == evaluate(load_model("bicubic"), whole, RGB).average
 
@@ -184,7 +183,7 @@ def test_what_could_not_be_measured_is_said(tmp_path: Path) -> None:
     assert "flicker" in result.clips[1].metrics
     assert "flicker" not in result.average  # over half of the clips it would be another thing
     assert result.notes == (
-        "flicker needs two scored frames of a clip, one has one; it has no average",
+        "flicker has no average: it needs two scored frames of each clip, one has one",
     )
 
 

@@ -7,8 +7,7 @@ from torch import Tensor
 
 from vsrkit.errors import VsrkitError
 from vsrkit.evaluate import vmaf as vmaf_module
-from vsrkit.evaluate.motion import estimate_flow
-from vsrkit.evaluate.temporal import Temporal, warping_error
+from vsrkit.evaluate.temporal import Temporal, estimate_flow, warping_error
 from vsrkit.evaluate.vmaf import vmaf
 from vsrkit.models.layers.resample import imresize
 
@@ -113,6 +112,6 @@ def test_vmaf_is_high_for_the_same_clip_and_low_for_noise() -> None:
 
 
 def test_vmaf_without_the_extra_says_how_to_get_it(monkeypatch) -> None:
-    monkeypatch.setattr(vmaf_module, "vmaf_at_hand", lambda: False)
+    monkeypatch.setattr(vmaf_module, "vmaf_available", lambda: False)
     with pytest.raises(VsrkitError, match="pip install imageio-ffmpeg"):
         vmaf([torch.rand(3, 16, 16)], [torch.rand(3, 16, 16)])

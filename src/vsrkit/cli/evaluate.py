@@ -49,8 +49,8 @@ def evaluate(
 ) -> None:
     """Measure models on a test set, beside the published numbers."""
     from vsrkit.cli.console import output_console, progress_bar
-    from vsrkit.evaluate.command import evaluate_models
-    from vsrkit.evaluate.report import print_results, write_json
+    from vsrkit.evaluate.benchmark import evaluate_models
+    from vsrkit.evaluate.tables import print_results, write_json
 
     with progress_bar() as on_progress:
         results = evaluate_models(

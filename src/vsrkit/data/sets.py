@@ -272,7 +272,7 @@ def _open_folder(root: Path, lr: LrKind | None, only: Sequence[str]) -> FrameSet
         return FrameSet("folder", root, (clip,), lr_root)
     found, notes = {}, []
     for path in sorted(hr_root.iterdir(), key=natural_order):
-        if is_video(path) or (path.is_dir() and list_frames(path)[0]):
+        if list_frames(path)[0] if path.is_dir() else is_video(path):
             found[path.name] = path
         elif path.is_dir():
             notes.append(f"skipped {path.name}/: no frames in it")

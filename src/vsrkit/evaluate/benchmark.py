@@ -1,29 +1,36 @@
-"""Run a model over a set and score it, frame by frame, holding only the frames it needs."""
+"""Run models over a set and score them frame by frame, with few frames in memory at once."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import tee
 from pathlib import Path
 from time import perf_counter
-from typing import TypeAlias
+from typing import TypeVar, get_args
 
 import torch
 from torch import Tensor, nn
 
+from vsrkit.data.clips import OnProgress
 from vsrkit.data.degrade import degrade_frames
-from vsrkit.data.sets import FrameSet, PairedClip
-from vsrkit.errors import DataError
-from vsrkit.evaluate.metrics import MS_SMALLEST, SSIM_SIZE
-from vsrkit.evaluate.protocol import Protocol
-from vsrkit.evaluate.scores import METRICS, USUAL, Metric, Scores
+from vsrkit.data.layouts import SET_NAMES, SetName
+from vsrkit.data.sets import FrameSet, PairedClip, detect_set, open_set
+from vsrkit.errors import DataError, VsrkitError, WeightsError
+from vsrkit.evaluate.metrics import DEFAULT_METRICS, METRICS, MS_SMALLEST, SSIM_SIZE, Metric
+from vsrkit.evaluate.protocol import DEFAULTS, ClipScores, Protocol, metrics_named, protocol_named
+from vsrkit.hardware.device import resolve_device
 from vsrkit.hardware.memory import PeakMemory
+from vsrkit.hardware.precision import PrecisionName
 from vsrkit.hardware.threads import single_thread
 from vsrkit.inference.engine import Engine, make_engine, upscale_frames
 from vsrkit.inference.windows import Piece, window_indices
+from vsrkit.models.ensemble import Ensemble
 from vsrkit.models.spec import Window
+from vsrkit.models.weights import file_sha256
+from vsrkit.models.zoo import MODELS, build_model, load_model, local_weights
 from vsrkit.video.images import write_image
 
-OnProgress: TypeAlias = Callable[[str, int, int], None]  # clip, frames done, frames in all
+PRECISIONS: tuple[PrecisionName, ...] = get_args(PrecisionName)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +38,7 @@ class ClipResult:
     """Scores of one clip."""
 
     name: str
-    frames: int  # that were scored
+    frames: int  # number of scored frames
     partial: bool
     metrics: dict[str, float]
     notes: tuple[str, ...] = ()
@@ -44,26 +51,132 @@ class Result:
     model: str
     set: str
     protocol: Protocol
-    lr: str  # where the LR frames came from, in words
+    lr: str  # where the LR frames came from, as text
     clips: tuple[ClipResult, ...]
-    seconds_per_frame: float  # of the model alone: not reading, reducing or scoring
+    seconds_per_frame: float  # of the model alone, without reading, degrading and scoring
     peak_memory_mb: float
     precision: str
     device: str
-    left_out: tuple[str, ...] = ()  # clips of the set that were not asked for
+    left_out: tuple[str, ...] = ()  # clips of the set that were not selected
     notes: tuple[str, ...] = ()
     weights: str | None = None  # sha256 of the weight file
 
     @property
     def average(self) -> dict[str, float]:
-        """Mean over clips of each metric that every clip has."""
+        """Mean over clips of each metric that all clips have."""
         names = [n for n in METRICS if all(n in clip.metrics for clip in self.clips)]
         return {n: sum(c.metrics[n] for c in self.clips) / len(self.clips) for n in names}
 
     @property
     def partial(self) -> bool:
-        """Whether this is less than the full set, so that its average stands for itself only."""
+        """Whether clips or frames of the full set are missing."""
         return bool(self.left_out) or any(clip.partial for clip in self.clips)
+
+
+def evaluate_models(
+    models: Sequence[str],
+    data: Path,
+    *,
+    set_name: str | None = None,
+    protocol: str | None = None,
+    clips: Sequence[str] = (),
+    metrics: Sequence[str] = DEFAULT_METRICS,
+    save_frames: Path | None = None,
+    untrained: bool = False,
+    views: int = 1,
+    precision: str = "float32",
+    device: str = "cpu",
+    on_progress: OnProgress | None = None,
+) -> list[Result]:
+    """Evaluate one or more models on the set in a folder.
+
+    Args:
+        models: names of models, or checkpoint files.
+        data: folder of the set.
+        set_name: which set it is; None detects it.
+        protocol: name of the protocol; None takes the default of the set.
+        clips: names of the clips to evaluate; empty takes all.
+        metrics: names of metrics, or `all`.
+        save_frames: folder for the upscaled frames, `<model>/<clip>/<frame>.png`.
+        untrained: evaluate models without trained weights instead of raising WeightsError.
+        views: average each model over this many flipped, transposed and reversed views of a clip.
+        precision: float32, bfloat16 or auto.
+        device: auto, cpu, cuda, cuda:N or mps.
+        on_progress: called with model and clip, the frames done and their total number.
+    """
+    chosen: PrecisionName | None = next((p for p in PRECISIONS if p == precision), None)
+    if chosen is None:
+        raise VsrkitError(f"no precision called {precision!r}; there are {', '.join(PRECISIONS)}")
+    device = resolve_device(device)
+    rules, frame_set = open_with_protocol(data, set_name, protocol, clips)
+    wanted = metrics_named(metrics)
+    loaded = [trained_model(name, untrained=untrained) for name in models]  # fail before measuring
+    names, results = display_names(models), []
+    if views > 1:
+        loaded = [Ensemble(model, views) for model in loaded]
+        names = [f"{name}-ensemble-{views}" for name in names]
+    for name, model in zip(names, loaded, strict=True):
+        result = evaluate(
+            make_engine(model, precision=chosen, device=device),
+            frame_set,
+            rules,
+            name=name,
+            metrics=wanted,
+            save_frames=save_frames / name if save_frames else None,
+            on_progress=_with_model(on_progress, name),
+        )
+        results.append(result)
+    return [
+        replace(result, weights=weights_sha256(model))
+        for result, model in zip(results, models, strict=True)
+    ]
+
+
+def open_with_protocol(
+    data: Path, set_name: str | None, protocol: str | None, clips: Sequence[str]
+) -> tuple[Protocol, FrameSet]:
+    """Open a set with the LR frames that fit a protocol; arguments as in `evaluate_models`."""
+    if set_name is not None and set_name not in SET_NAMES:
+        raise VsrkitError(f"no set called {set_name!r}; there are {', '.join(SET_NAMES)}")
+    given: SetName | None = next((n for n in SET_NAMES if n == set_name), None)
+    known = given or detect_set(data)
+    rules = protocol_named(protocol or DEFAULTS[known])
+    return rules, open_set(known, data, rules.lr_kind, clips)
+
+
+def trained_model(name: str, *, untrained: bool = False) -> nn.Module:
+    """Load a model; raise WeightsError if it has no trained weights and `untrained` is False."""
+    if name in MODELS and local_weights(name) is None and not untrained:
+        model = build_model(name).eval()
+        if any(True for _ in model.parameters()):
+            raise WeightsError(
+                f"there are no trained weights for {name} on this machine; "
+                f"try `vsrkit weights get {name}`, give a checkpoint file, or add --untrained"
+            )
+        return model
+    return load_model(name)
+
+
+def weights_sha256(name: str) -> str | None:
+    """Return the digest of a model's weight file; None if it has none."""
+    path = local_weights(name) if name in MODELS else Path(name)
+    return file_sha256(path) if path else None
+
+
+def display_names(models: Sequence[str]) -> list[str]:
+    """Shorten checkpoint files to their stem; equal stems get their folder's name in front."""
+    short = [name if name in MODELS else Path(name).stem for name in models]
+    return [
+        title if short.count(title) == 1 else f"{Path(name).parent.name}-{title}"
+        for name, title in zip(models, short, strict=True)
+    ]
+
+
+def _with_model(on_progress: OnProgress | None, model: str) -> OnProgress | None:
+    """Put the model's name before the clip's."""
+    if on_progress is None:
+        return None
+    return lambda clip, done, total: on_progress(f"{model}: {clip}", done, total)
 
 
 def evaluate(
@@ -72,13 +185,20 @@ def evaluate(
     protocol: Protocol,
     *,
     name: str = "model",
-    metrics: Sequence[Metric] = USUAL,
+    metrics: Sequence[Metric] = DEFAULT_METRICS,
     save_frames: Path | None = None,
     on_progress: OnProgress | None = None,
 ) -> Result:
-    """Measure a model on every clip of a set.
+    """Evaluate a model on every clip of a set.
 
-    save_frames: a folder for the upscaled frames, `<clip>/<frame>.png`.
+    Args:
+        model: a model, run in float32 on the CPU, or an engine.
+        frame_set: clips with their ground truth.
+        protocol: which frames to score and how.
+        name: name of the model in the result.
+        metrics: which metrics to compute.
+        save_frames: folder for the upscaled frames, `<clip>/<frame>.png`.
+        on_progress: called with a clip's name, its frames done and their total number.
     """
     engine = model if isinstance(model, Engine) else make_engine(model, precision="float32")
     if protocol.tile:
@@ -108,7 +228,7 @@ def evaluate(
 def _not_measured(metrics: Sequence[Metric], clips: Sequence[ClipResult]) -> list[str]:
     lacking = {m: [c.name for c in clips if m not in c.metrics] for m in metrics}
     return [
-        f"{metric} needs two scored frames of a clip, {names[0]} has one; it has no average"
+        f"{metric} has no average: it needs two scored frames of each clip, {names[0]} has one"
         for metric, names in lacking.items()
         if names
     ]
@@ -125,7 +245,7 @@ def _where_lr_came_from(frame_set: FrameSet, protocol: Protocol) -> str:
 def check_clips(
     engine: Engine, frame_set: FrameSet, protocol: Protocol, metrics: Sequence[Metric]
 ) -> None:
-    """Find what would fail, or mean something else, before hours are spent."""
+    """Raise DataError if a clip does not fit the model, the protocol or the metrics."""
     context, scale = engine.spec.context, engine.spec.scale
     smallest = MS_SMALLEST if "ms_ssim" in metrics else SSIM_SIZE
     for clip in frame_set.clips:
@@ -137,8 +257,8 @@ def check_clips(
         ):
             raise DataError(
                 f"clip {clip.name} has {len(clip.hr)} frames, fewer than the {context.size} of "
-                f"the model's window; {protocol.padding} cannot pad it. Leave it out (--clip names "
-                "those to measure)"
+                f"the model's window, and {protocol.padding} cannot pad it; select other clips "
+                "with --clip"
             )
         if not any(protocol.counts(n, len(clip.hr)) for n in range(len(clip.hr))):
             raise DataError(
@@ -159,7 +279,7 @@ def check_clips(
             lr_height, lr_width = clip.lr.size
             raise DataError(
                 f"{clip.lr.place} is {lr_width}x{lr_height}, {clip.hr.place} is {width}x{height}: "
-                f"not {scale} times as large, which the model makes of it"
+                f"not {scale} times as large, the scale of the model"
             )
 
 
@@ -174,9 +294,9 @@ def _measure_clip(
 ) -> ClipResult:
     length, scale = len(clip.hr), engine.spec.scale
     lr = clip.lr.read() if clip.lr else degrade_frames(clip.hr.read(), protocol.degradation)
-    to_model, to_scores = tee(lr)  # holds no more than the model's own look-ahead
+    to_model, to_scores = tee(lr)  # buffers as many frames as the model looks ahead
     outputs = watch.outer(_upscaled(engine, watch.inner(to_model), protocol, length))
-    with Scores(protocol, metrics, scale) as scores:
+    with ClipScores(protocol, metrics, scale) as scores:
         pairs = zip(outputs, clip.hr.read(), to_scores, clip.hr.names, strict=True)
         for number, (sr, hr, small, name) in enumerate(pairs):
             if on_progress:
@@ -193,12 +313,12 @@ def _measure_clip(
         notes = list(clip.notes)
         if height % scale or width % scale:
             cut = f"{width - width % scale}x{height - height % scale}"
-            notes.append(f"{width}x{height} was cut to {cut}, which divides by {scale}")
+            notes.append(f"{width}x{height} was cropped to {cut}, a multiple of {scale}")
         return ClipResult(clip.name, scores.frames, clip.partial, scores.means(), tuple(notes))
 
 
 def fit_to_lr(hr: Tensor, lr: Tensor, scale: int, clip: str, frame: str) -> Tensor:
-    """The ground truth without what the LR frame does not show."""
+    """Crop a ground-truth frame (3, H, W) to `scale` times the size of its LR frame."""
     height, width = lr.shape[-2] * scale, lr.shape[-1] * scale
     if not (height <= hr.shape[-2] < height + scale and width <= hr.shape[-1] < width + scale):
         raise DataError(
@@ -211,12 +331,12 @@ def fit_to_lr(hr: Tensor, lr: Tensor, scale: int, clip: str, frame: str) -> Tens
 def _upscaled(
     engine: Engine, lr: Iterable[Tensor], protocol: Protocol, length: int
 ) -> Iterator[Tensor | None]:
-    """One output for each frame; None where it is not scored and need not be made."""
+    """Yield an output for each frame, None for frames that are not scored and were not run."""
     context = engine.spec.context
     if protocol.scored != "centre" or not isinstance(context, Window):
         yield from upscale_frames(lr, engine, padding=protocol.padding)
         return
-    frames = list(lr)  # clips of which one frame counts are short: seven frames in Vimeo-90K
+    frames = list(lr)  # such clips are short: seven frames in Vimeo-90K
     middle = slice(context.size // 2, context.size // 2 + 1)
     for number in range(length):
         if not protocol.counts(number, length):
@@ -228,26 +348,22 @@ def _upscaled(
 
 @dataclass
 class Stopwatch:
-    """Time inside `outer` iterators without the time inside the `inner` ones they read from."""
+    """Time spent in `outer` iterators, excluding the `inner` ones they read from."""
 
     seconds: float = 0.0
     frames: int = 0
 
     def outer(self, items: Iterator[Tensor | None]) -> Iterator[Tensor | None]:
-        """Count the time that each item takes."""
-        while True:
-            start = perf_counter()
-            try:
-                item = next(items)
-            except StopIteration:
-                return
-            finally:
-                self.seconds += perf_counter() - start
+        """Add the time of each item, and count those that are not None."""
+        for item in self._timed(items, 1):
             self.frames += item is not None
             yield item
 
     def inner(self, items: Iterator[Tensor]) -> Iterator[Tensor]:
-        """Do not count the time that each item takes."""
+        """Subtract the time of each item."""
+        return self._timed(items, -1)
+
+    def _timed(self, items: Iterator[T], sign: int) -> Iterator[T]:
         while True:
             start = perf_counter()
             try:
@@ -255,5 +371,5 @@ class Stopwatch:
             except StopIteration:
                 return
             finally:
-                self.seconds -= perf_counter() - start
+                self.seconds += sign * (perf_counter() - start)
             yield item

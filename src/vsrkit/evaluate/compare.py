@@ -8,12 +8,17 @@ from pathlib import Path
 import torch.nn.functional as F
 from torch import Tensor
 
+from vsrkit.data.clips import OnProgress
 from vsrkit.data.degrade import degrade_frames
 from vsrkit.data.sets import FrameSet, PairedClip
 from vsrkit.errors import DataError, VsrkitError
-from vsrkit.evaluate.benchmark import OnProgress, check_clips
+from vsrkit.evaluate.benchmark import (
+    check_clips,
+    display_names,
+    open_with_protocol,
+    trained_model,
+)
 from vsrkit.evaluate.captions import add_caption, arrange, draw_box, enlarge
-from vsrkit.evaluate.command import choose, titles, trained_model
 from vsrkit.evaluate.metrics import psnr
 from vsrkit.evaluate.protocol import Protocol
 from vsrkit.hardware.device import resolve_device
@@ -27,7 +32,7 @@ RED = (1.0, 0.1, 0.1)
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A part of a frame in HR pixels."""
+    """A rectangle in a frame, in HR pixels."""
 
     x: int
     y: int
@@ -35,23 +40,23 @@ class Box:
     height: int
 
     def cut(self, frame: Tensor) -> Tensor:
-        """This part of (..., H, W)."""
+        """Crop (..., H, W) to this rectangle."""
         return frame[..., self.y : self.y + self.height, self.x : self.x + self.width]
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """One frame of a clip as each method shows it, ground truth last."""
+    """One frame of a clip as restored by each method, and a rectangle to show."""
 
     clip: str
     frame: int
-    pictures: dict[str, Tensor]  # (3, H, W) in [0, 1]
+    pictures: dict[str, Tensor]  # method -> (3, H, W) in [0, 1], ground truth last
     box: Box
     protocol: Protocol
 
     @property
     def truth(self) -> Tensor:
-        """The ground truth."""
+        """The ground-truth frame."""
         return self.pictures[TRUTH]
 
     def psnr(self, method: str, *, whole: bool = False) -> float:
@@ -74,13 +79,26 @@ def compare_models(
     device: str = "cpu",
     on_progress: OnProgress | None = None,
 ) -> list[View]:
-    """One view for each crop (`X,Y,W,H` or `CLIP:X,Y,W,H`), or for each clip where none is given.
+    """Upscale one frame of each clip with several models.
 
-    frame: its number in the clip, from 0; the middle one if None. Without a crop, the place is
-        shown where the first model is furthest from the ground truth.
+    Args:
+        models: names of models, or checkpoint files.
+        data: folder of the set.
+        set_name: which set it is; None detects it.
+        protocol: name of the protocol; None takes the default of the set.
+        clips: names of the clips to show; empty shows the first eight.
+        frame: index of the frame in its clip, from 0; None takes the middle one.
+        crops: rectangles to show, `X,Y,W,H` for every clip or `CLIP:X,Y,W,H` for one. A clip
+            without one shows where the first model differs most from the ground truth.
+        untrained: show models without trained weights instead of raising WeightsError.
+        device: auto, cpu, cuda, cuda:N or mps.
+        on_progress: called with model and clip, the models done and their total number.
+
+    Returns:
+        A view for each crop of each clip.
     """
     device = resolve_device(device)
-    rules, frame_set = choose(data, set_name, protocol, clips)
+    rules, frame_set = open_with_protocol(data, set_name, protocol, clips)
     places = [parse_crop(crop) for crop in crops]
     chosen = _chosen_clips(frame_set, places, all_of_them=bool(clips))
     engines = _engines(models, rules, untrained, device)
@@ -101,7 +119,7 @@ def compare_models(
 def _chosen_clips(
     frame_set: FrameSet, places: Sequence[tuple[str | None, Box]], *, all_of_them: bool
 ) -> tuple[PairedClip, ...]:
-    """Those that crops name, else those that were asked for, else the first few."""
+    """Select the clips named by crops, else the requested ones, else the first few."""
     named = {name for name, _ in places if name is not None}
     if unknown := named - {clip.name for clip in frame_set.clips}:
         raise DataError(f"there is no clip {min(unknown)!r} to crop")
@@ -114,12 +132,12 @@ def _engines(
     models: Sequence[str], rules: Protocol, untrained: bool, device: str
 ) -> dict[str, Engine]:
     engines = {}
-    for title, name in zip(titles(models), models, strict=True):
+    for title, name in zip(display_names(models), models, strict=True):
         model = trained_model(name, untrained=untrained)
         engine = make_engine(model, precision="float32", device=device)
         engines[title] = replace(engine, tile=rules.tile, stitch="paste") if rules.tile else engine
     if len({engine.spec.scale for engine in engines.values()}) > 1:
-        raise VsrkitError("these models enlarge by different factors and cannot stand side by side")
+        raise VsrkitError("these models have different scales and cannot be compared side by side")
     return engines
 
 
@@ -130,7 +148,7 @@ def _pictures(
     rules: Protocol,
     on_progress: OnProgress | None,
 ) -> dict[str, Tensor]:
-    """Frame `number` of a clip by every model, then the ground truth."""
+    """Upscale frame `number` of a clip with every model; the ground truth comes last."""
     if not 0 <= number < len(clip.hr):
         raise DataError(f"clip {clip.name} has frames 0 to {len(clip.hr) - 1}, not {number}")
     pictures: dict[str, Tensor] = {}
@@ -144,7 +162,7 @@ def _pictures(
 
 
 def parse_crop(text: str) -> tuple[str | None, Box]:
-    """`X,Y,W,H` or `CLIP:X,Y,W,H` -> clip name or None, and the part of the frame."""
+    """Parse `X,Y,W,H` or `CLIP:X,Y,W,H` into the clip's name, or None, and the rectangle."""
     clip, _, numbers = text.rpartition(":")
     try:
         x, y, width, height = (int(number) for number in numbers.split(","))
@@ -154,7 +172,7 @@ def parse_crop(text: str) -> tuple[str | None, Box]:
 
 
 def hardest_place(sr: Tensor, hr: Tensor) -> Box:
-    """The part of a frame, about a fifth of its width, where two pictures differ most."""
+    """Find where two pictures differ most: a rectangle of about a fifth of their width."""
     height, width = hr.shape[-2:]
     w = min(max(width // 5 // 4 * 4, 32), width)
     h = min(max(w * 3 // 4, 24), height)
@@ -169,14 +187,14 @@ def _inside(box: Box, frame: Tensor, clip: str) -> Box:
     fits = box.x >= 0 and box.y >= 0 and box.x + box.width <= width and box.y + box.height <= height
     if not fits or box.width < 1 or box.height < 1:
         raise VsrkitError(
-            f"the crop {box.x},{box.y},{box.width},{box.height} does not lie inside the "
+            f"the crop {box.x},{box.y},{box.width},{box.height} is not inside the "
             f"{width}x{height} frames of {clip}"
         )
     return box
 
 
 def _frame_of(engine: Engine, clip: PairedClip, protocol: Protocol, number: int) -> Tensor:
-    """One upscaled frame; the clip is run up to it and no further than its model looks ahead."""
+    """Upscale one frame; the clip is read no further than the model needs for it."""
     lr = clip.lr.read() if clip.lr else degrade_frames(clip.hr.read(), protocol.degradation)
     return next(islice(upscale_frames(lr, engine, padding=protocol.padding), number, None))
 

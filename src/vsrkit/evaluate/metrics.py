@@ -1,8 +1,12 @@
-"""Measures of one frame against its ground truth, as the papers of the field take them."""
+"""Quality of frames against their ground truth, computed as in the papers.
 
+Frames are prepared by `measured`: (C, H, W) float64 in 0..255.
+"""
+
+from collections.abc import Iterable
 from functools import lru_cache
 from math import inf, log10
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 import torch
 import torch.nn.functional as F
@@ -11,6 +15,19 @@ from torch import Tensor
 from vsrkit.models.layers.resample import resample, tap_matrix
 
 Channel: TypeAlias = Literal["rgb", "y"]
+Metric: TypeAlias = Literal[
+    "psnr",
+    "ssim",
+    "ms_ssim",
+    "warping_error",
+    "warped_flicker",
+    "tof",
+    "flicker",
+    "consistency",
+    "vmaf",
+]
+METRICS: tuple[Metric, ...] = get_args(Metric)
+DEFAULT_METRICS: tuple[Metric, ...] = ("psnr", "ssim")
 
 # MATLAB's rgb2ycbcr: BT.601 in 16..235, from RGB in 0..255; not rounded.
 Y_OF_RGB = torch.tensor([65.481, 128.553, 24.966], dtype=torch.float64) / 255
@@ -23,10 +40,15 @@ MS_SMALLEST = (SSIM_SIZE - 1) * 2 ** (len(MS_WEIGHTS) - 1) + 1
 
 
 def measured(frame: Tensor, *, channel: Channel, border: int = 0, rounded: bool = True) -> Tensor:
-    """What of a frame is compared: (3, H, W) RGB in [0, 1] -> (3 or 1, H', W') float64 in 0..255.
+    """Prepare a frame for comparison: (3, H, W) in [0, 1] -> (3 or 1, H', W') float64 in 0..255.
 
-    In this order: clamp, round to 8 bits (a half to the even neighbour), cut `border` pixels from
-    every side, take luma.
+    The steps are, in this order: clip, round to 8 bits, crop the border, convert to luma.
+
+    Args:
+        frame: RGB.
+        channel: compare RGB or luma.
+        border: pixels to crop from every side.
+        rounded: round to 8 bits, halves to the even neighbour.
     """
     x = frame.double().clamp(0, 1) * 255
     if rounded:
@@ -37,7 +59,7 @@ def measured(frame: Tensor, *, channel: Channel, border: int = 0, rounded: bool 
 
 
 def luma(rgb: Tensor) -> Tensor:
-    """MATLAB's Y of (3, H, W) RGB in 0..255: (1, H, W) in 16..235, not rounded."""
+    """Compute MATLAB's Y of (3, H, W) RGB in 0..255: (1, H, W) in 16..235, not rounded."""
     return (torch.einsum("c,chw->hw", Y_OF_RGB.to(rgb), rgb) + 16)[None]
 
 
@@ -47,18 +69,25 @@ def psnr(a: Tensor, b: Tensor) -> float:
     return inf if error == 0 else 10 * log10(255**2 / error)
 
 
+def mean_psnr_y(sr: Iterable[Tensor], hr: Iterable[Tensor]) -> float:
+    """Mean PSNR of luma in dB over pairs of frames (3, H, W), RGB in [0, 1]."""
+    pairs = zip(sr, hr, strict=True)
+    scores = [psnr(measured(a, channel="y"), measured(b, channel="y")) for a, b in pairs]
+    return sum(scores) / len(scores)
+
+
 def ssim(a: Tensor, b: Tensor) -> float:
     """Structural similarity of two (C, H, W) in 0..255, mean over pixels and channels.
 
-    Gaussian of 11 x 11 and sigma 1.5, only where it lies wholly inside.
+    Uses a Gaussian window of 11 x 11 pixels and sigma 1.5, at positions where it fits inside.
     """
-    # Channel by channel: a third of the memory, and closer to the processor's caches.
+    # Channel by channel, which needs a third of the memory and fits the CPU cache better.
     channels = zip(a.split(1), b.split(1), strict=True)
     return float(torch.stack([_ssim_maps(x, y)[0].mean() for x, y in channels]).mean())
 
 
 def ms_ssim(a: Tensor, b: Tensor) -> float:
-    """Multi-scale structural similarity over five scales; both sides must be above 160 pixels."""
+    """Multi-scale structural similarity over five scales; both sides must exceed 160 pixels."""
     if min(a.shape[-2:]) < MS_SMALLEST:
         raise ValueError(f"MS-SSIM needs at least {MS_SMALLEST} pixels a side, got {a.shape[-2:]}")
     total = torch.ones(a.shape[0], dtype=a.dtype)
@@ -72,12 +101,12 @@ def ms_ssim(a: Tensor, b: Tensor) -> float:
 
 
 def _halve(x: Tensor) -> Tensor:
-    """Mean of 2 x 2 pixels; an odd side gets a row of zeros before it, as the reference does."""
+    """Average 2 x 2 pixels; odd sides are padded by zeros, as in the reference code."""
     return F.avg_pool2d(x, 2, padding=[side % 2 for side in x.shape[-2:]])
 
 
 def _ssim_maps(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-    """Similarity and its contrast-structure part at every place: two (C, H - 10, W - 10)."""
+    """Compute similarity and its contrast-structure part: two (C, H - 10, W - 10)."""
     height, width = a.shape[-2:]
     if min(height, width) < SSIM_SIZE:
         raise ValueError(f"SSIM needs at least {SSIM_SIZE} pixels a side, got {width}x{height}")
@@ -95,7 +124,7 @@ def _ssim_maps(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
 @lru_cache(maxsize=32)
 @torch.inference_mode(False)
 def _gaussian(length: int) -> Tensor:
-    """(length - 10, length): SSIM's window along one axis."""
+    """Matrix of SSIM's Gaussian window along one axis: (length - 10, length)."""
     offsets = torch.arange(SSIM_SIZE, dtype=torch.float64) - SSIM_SIZE // 2
     weights = torch.exp(-(offsets**2) / (2 * SSIM_SIGMA**2))
     taps = torch.arange(length - SSIM_SIZE + 1)[:, None] + torch.arange(SSIM_SIZE)

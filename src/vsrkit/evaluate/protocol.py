@@ -1,18 +1,21 @@
-"""What a number means: all that must be equal before two PSNRs may be compared."""
+"""Evaluation protocols: everything that must be equal before two PSNRs can be compared."""
 
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
 from difflib import get_close_matches
 from typing import Any, Literal, TypeAlias
 
 from torch import Tensor
 
-from vsrkit.data.degrade import BD, BI, CRF, Degradation
+from vsrkit.data.degrade import BD, BI, CRF, Degradation, degrade_frames
 from vsrkit.data.layouts import LrKind, SetName
 from vsrkit.errors import VsrkitError
-from vsrkit.evaluate.metrics import Channel, measured
+from vsrkit.evaluate.metrics import METRICS, Channel, Metric, measured, ms_ssim, psnr, ssim
+from vsrkit.evaluate.temporal import TEMPORAL_METRICS, Temporal
+from vsrkit.evaluate.vmaf import VMAF_MISSING, VmafClip, vmaf_available
 from vsrkit.inference.windows import Padding
 
-# Frames that count: every one, the middle one, or all but the first two and the last two.
+# Which frames are scored: all, the centre one, or all but the first two and the last two.
 Scored: TypeAlias = Literal["all", "centre", "inner"]
 
 
@@ -21,20 +24,20 @@ BI_X4 = BI(4)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Protocol:
-    """How a set is measured. Scores are means over the frames of a clip, then over clips."""
+    """How a set is evaluated. Scores are means over the frames of a clip, then over clips."""
 
     name: str
     channel: Channel
-    border: int = 0  # pixels cut from every side before measuring
+    border: int = 0  # pixels cropped from every side before comparing
     scored: Scored = "all"
-    padding: Padding = "reflection_circle"  # of windows at the ends of a clip
-    rounded: bool = True  # output to 8 bits before measuring, a half to the even neighbour
+    padding: Padding = "reflection_circle"  # of temporal windows at the ends of a clip
+    rounded: bool = True  # round the output to 8 bits before comparing
     degradation: Degradation = BI_X4
-    tile: int | None = None  # run on tiles of this side, overlapping by half, hard edges
+    tile: int | None = None  # run on tiles of this many LR pixels, overlapping by half
 
     @property
     def lr_kind(self) -> LrKind | None:
-        """Which LR files of a set fit; None if LR must always be made."""
+        """The kind of LR files this protocol can use; None if LR is always made from HR."""
         match self.degradation:
             case BI():
                 return "bi"
@@ -44,7 +47,7 @@ class Protocol:
                 return None
 
     def at_scale(self, scale: int) -> "Protocol":
-        """The same measurement for a model of another factor."""
+        """Return the same protocol for a model of another scale."""
         return replace(self, degradation=replace(self.degradation, scale=scale))
 
     def counts(self, number: int, length: int) -> bool:
@@ -58,11 +61,11 @@ class Protocol:
                 return 2 <= number < length - 2
 
     def measured(self, frame: Tensor) -> Tensor:
-        """What of a frame (3, H, W) is compared."""
+        """Prepare a frame (3, H, W) for comparison; see `metrics.measured`."""
         return measured(frame, channel=self.channel, border=self.border, rounded=self.rounded)
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON; the degradation in words."""
+        """Return the fields for JSON, with the degradation as text."""
         return {**asdict(self), "degradation": str(self.degradation)}
 
     def __str__(self) -> str:
@@ -96,11 +99,11 @@ PROTOCOLS: dict[str, Protocol] = {
         replace(_VID4, name="vid4-crf15", degradation=CRF(15)),
         replace(_VID4, name="vid4-crf25", degradation=CRF(25)),
         replace(_VID4, name="vid4-crf35", degradation=CRF(35)),
-        # As the authors of the VSR-Transformer measured what they released.
+        # The settings of the VSR-Transformer authors for their released weights.
         replace(_REDS4, name="reds4-release", tile=64),
         replace(_VID4, name="vid4-release", tile=64),
         replace(_VIMEO, name="vimeo90k-t-release", tile=64),
-        # For any other set.
+        # For other sets.
         Protocol(name="rgb", channel="rgb"),
         Protocol(name="y", channel="y"),
     )
@@ -116,7 +119,7 @@ DEFAULTS: dict[SetName, str] = {
 
 
 def protocol_named(name: str) -> Protocol:
-    """A protocol of the table; an error names the nearest."""
+    """Return a protocol by name; the error for an unknown name suggests the nearest."""
     if name not in PROTOCOLS:
         nearest = get_close_matches(name, PROTOCOLS, n=1, cutoff=0)[0]
         raise VsrkitError(
@@ -124,3 +127,92 @@ def protocol_named(name: str) -> Protocol:
             f"There are {', '.join(PROTOCOLS)}"
         )
     return PROTOCOLS[name]
+
+
+def metrics_named(names: Sequence[str]) -> list[Metric]:
+    """Return metrics by name; `all` stands for every one that can be computed here."""
+    if "all" in names:
+        return [metric for metric in METRICS if metric != "vmaf" or vmaf_available()]
+    spelt = [name.strip().lower().replace("-", "_") for name in names]
+    if unknown := [name for name in spelt if name not in METRICS]:
+        raise VsrkitError(
+            f"no metric called {unknown[0]!r}; there are {', '.join(METRICS)} and all"
+        )
+    if "vmaf" in spelt and not vmaf_available():
+        raise VsrkitError(VMAF_MISSING)
+    return [metric for metric in METRICS if metric in spelt]
+
+
+@dataclass
+class ClipScores:
+    """Scores of the frames of one clip under a protocol.
+
+    Use as a context manager: VMAF keeps temporary files.
+
+    Args:
+        protocol: how frames are compared.
+        metrics: which metrics to compute.
+        scale: HR pixels per LR pixel.
+    """
+
+    protocol: Protocol
+    metrics: Sequence[Metric]
+    scale: int
+    frames: int = field(default=0, init=False)  # scored so far
+    values: dict[str, list[float]] = field(default_factory=dict, init=False)  # per frame
+
+    def __post_init__(self) -> None:
+        temporal = frozenset(self.metrics) & TEMPORAL_METRICS
+        self._temporal = Temporal(temporal) if temporal else None
+        self._vmaf = VmafClip() if "vmaf" in self.metrics else None
+
+    def __enter__(self) -> "ClipScores":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._vmaf:
+            self._vmaf.__exit__()
+
+    def add(self, sr: Tensor, hr: Tensor, lr: Tensor) -> None:
+        """Score the next frame: output and ground truth (3, sH, sW), input (3, H, W)."""
+        self.frames += 1
+        a, b = self.protocol.measured(sr), self.protocol.measured(hr)
+        found: dict[str, float] = {}
+        if "psnr" in self.metrics:
+            found["psnr"] = psnr(a, b)
+        if "ssim" in self.metrics:
+            found["ssim"] = ssim(a, b)
+        if "ms_ssim" in self.metrics:
+            found["ms_ssim"] = ms_ssim(a, b)
+        if "consistency" in self.metrics:
+            found["consistency"] = consistency(sr, lr, self.protocol)
+        if self._temporal:
+            found |= self._temporal.measure(sr, hr)
+        if self._vmaf:
+            self._vmaf.add(sr, hr)
+        for name, value in found.items():
+            self.values.setdefault(name, []).append(value)
+
+    def means(self) -> dict[str, float]:
+        """Return the mean of each metric over the frames so far."""
+        means = {name: sum(values) / len(values) for name, values in self.values.items()}
+        if self._vmaf and self.frames:
+            means["vmaf"] = self._vmaf.score()
+        return means
+
+
+def consistency(sr: Tensor, lr: Tensor, protocol: Protocol) -> float:
+    """PSNR in dB between the model's input and its output reduced again.
+
+    Needs no ground truth. The output is reduced by the protocol's degradation, but without the
+    compression of a CRF protocol.
+
+    Args:
+        sr: output (3, sH, sW).
+        lr: input (3, H, W).
+        protocol: defines the degradation and the channel.
+    """
+    how = protocol.degradation if isinstance(protocol.degradation, BD) else BI()
+    small = next(degrade_frames([sr], replace(how, scale=protocol.degradation.scale)))
+    a, b = (measured(x, channel=protocol.channel) for x in (small, lr))
+    return psnr(a, b)

@@ -1,4 +1,4 @@
-"""VMAF of a clip, by the ffmpeg that the `eval` extra brings (PyAV's own has no libvmaf)."""
+"""VMAF, computed by the ffmpeg of the `eval` extra; the FFmpeg in PyAV has no libvmaf."""
 
 import json
 import subprocess
@@ -14,22 +14,23 @@ from vsrkit.data.degrade import to_yuv420
 from vsrkit.errors import VsrkitError
 
 MODEL = "vmaf_v0.6.1"
+VMAF_MISSING = "VMAF needs an ffmpeg with libvmaf: pip install imageio-ffmpeg"
 
 
-def vmaf_at_hand() -> bool:
-    """Whether the extra is installed."""
+def vmaf_available() -> bool:
+    """Whether the `eval` extra is installed."""
     return find_spec("imageio_ffmpeg") is not None
 
 
 class VmafClip:
-    """Two growing files of raw frames, measured at the end; use as a context manager.
+    """Writes output and ground truth to temporary files and scores them; a context manager.
 
-    Frames are written as 8-bit BT.709 4:2:0, what VMAF was made for.
+    Frames are written as 8-bit BT.709 4:2:0, the format VMAF was trained on.
     """
 
     def __init__(self) -> None:
-        if not vmaf_at_hand():
-            raise VsrkitError("VMAF needs an ffmpeg of its own: pip install imageio-ffmpeg")
+        if not vmaf_available():
+            raise VsrkitError(VMAF_MISSING)
         self._folder = tempfile.TemporaryDirectory(prefix="vsrkit-vmaf-")
         self._files: tuple[BinaryIO, BinaryIO] | None = None
 
@@ -42,7 +43,7 @@ class VmafClip:
         self._folder.cleanup()
 
     def add(self, sr: Tensor, hr: Tensor) -> None:
-        """One more frame of the clip, (3, H, W) each in [0, 1]."""
+        """Add the next frame of the clip, (3, H, W) each in [0, 1]."""
         if self._files is None:
             height, width = (side + side % 2 for side in sr.shape[-2:])
             folder = Path(self._folder.name)
@@ -53,7 +54,7 @@ class VmafClip:
             file.write(b"FRAME\n" + to_yuv420(frame).tobytes())
 
     def score(self) -> float:
-        """Mean VMAF over the frames added so far."""
+        """Return the mean VMAF over the frames added so far."""
         if self._files is None:
             raise ValueError("no frame was added")
         for file in self._files:
@@ -62,7 +63,7 @@ class VmafClip:
 
 
 def vmaf(sr: Iterable[Tensor], hr: Iterable[Tensor]) -> float:
-    """VMAF of one clip against another, frame by frame (3, H, W)."""
+    """Score one clip against another, frames (3, H, W)."""
     with VmafClip() as clip:
         for a, b in zip(sr, hr, strict=True):
             clip.add(a, b)
@@ -70,7 +71,7 @@ def vmaf(sr: Iterable[Tensor], hr: Iterable[Tensor]) -> float:
 
 
 def _run(folder: Path) -> float:
-    from imageio_ffmpeg import get_ffmpeg_exe  # noqa: PLC0415  # an extra; the rest works without
+    from imageio_ffmpeg import get_ffmpeg_exe  # noqa: PLC0415  # an optional dependency
 
     measure = f"libvmaf=model=version={MODEL}:log_fmt=json:log_path=vmaf.json"
     command = [get_ffmpeg_exe(), "-v", "error", "-i", "sr.y4m", "-i", "hr.y4m"]

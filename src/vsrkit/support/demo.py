@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from vsrkit.data.degrade import BI, degrade
-from vsrkit.evaluate.metrics import measured, psnr, ssim
+from vsrkit.evaluate.metrics import mean_psnr_y, measured, ssim
 from vsrkit.inference.engine import make_engine, upscale_frames
 from vsrkit.models.zoo import default_model, load_model
 from vsrkit.video.images import write_image
@@ -94,14 +94,9 @@ def describe(demo: Demo) -> str:
 
 
 def _scores(sr: list[Tensor], hr: Tensor) -> tuple[float, float]:
-    pairs = [
-        (measured(a, channel="y"), measured(b, channel="y")) for a, b in zip(sr, hr, strict=True)
-    ]
-    count = len(pairs)
-    return (
-        round(sum(psnr(a, b) for a, b in pairs) / count, 3),
-        round(sum(ssim(a, b) for a, b in pairs) / count, 4),
-    )
+    pairs = zip(sr, hr, strict=True)
+    similar = [ssim(measured(a, channel="y"), measured(b, channel="y")) for a, b in pairs]
+    return round(mean_psnr_y(sr, hr), 3), round(sum(similar) / len(similar), 4)
 
 
 def _side_by_side(*frames: Tensor) -> Tensor:

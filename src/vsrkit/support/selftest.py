@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from vsrkit.data.degrade import BI, degrade
-from vsrkit.evaluate.metrics import measured, psnr
+from vsrkit.evaluate.metrics import mean_psnr_y
 from vsrkit.inference.shots import mark_cuts
 from vsrkit.models.layers.resample import imresize
 from vsrkit.upscale.job import upscale_video
@@ -83,9 +83,9 @@ def _whole_pipeline(folder: Path, model: str) -> tuple[bool, str]:
         return False, "values that are not numbers"
     if sr[0].shape != hr[0].shape:
         return False, f"{sr[0].shape[-1]}x{sr[0].shape[-2]}, not {hr.shape[-1]}x{hr.shape[-2]}"
-    ours = _mean_psnr(sr, hr)
-    bicubic = _mean_psnr([imresize(frame, SCALE) for frame in lr], hr)
-    kept = _mean_psnr([imresize(frame, Fraction(1, SCALE)) for frame in sr], lr)
+    ours = mean_psnr_y(sr, hr)
+    bicubic = mean_psnr_y([imresize(frame, SCALE) for frame in lr], hr)
+    kept = mean_psnr_y([imresize(frame, Fraction(1, SCALE)) for frame in sr], lr)
     text = f"{FRAMES} frames, {ours:.2f} dB, bicubic {bicubic:.2f} dB, made small {kept:.1f} dB"
     # Bicubic itself goes through an encoder here and may lose a trifle to it.
     better = ours > bicubic - 0.1 if model == "bicubic" else ours > bicubic
@@ -96,9 +96,3 @@ def _bundled() -> Tensor:
     """The first frames of the bundled clip, (T, 3, 400, 704)."""
     with as_file(files("vsrkit").joinpath("assets", "city.mp4")) as path:
         return torch.stack(list(islice(read_video(path), FRAMES)))
-
-
-def _mean_psnr(frames: list[Tensor], truth: Tensor | list[Tensor]) -> float:
-    pairs = zip(frames, truth, strict=True)
-    scores = [psnr(measured(a, channel="y"), measured(b, channel="y")) for a, b in pairs]
-    return sum(scores) / len(scores)

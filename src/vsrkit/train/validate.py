@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from vsrkit.data.augment import Placement, cut
 from vsrkit.data.clips import Clip
 from vsrkit.data.random_degradation import Degrader
-from vsrkit.evaluate.metrics import measured, psnr
+from vsrkit.evaluate.metrics import mean_psnr_y
 from vsrkit.hardware.precision import Precision
 from vsrkit.inference.engine import Engine, upscale_frames
 
@@ -56,14 +56,7 @@ def score(
         ends = 2 if len(piece.hr) > 4 else 0
         frames = list(upscale_frames(piece.lr, engine))
         sr = torch.stack(frames[ends : len(frames) - ends])
-        scores.append(psnr_y(sr, piece.hr[ends : len(frames) - ends]))
+        scores.append(mean_psnr_y(sr, piece.hr[ends : len(frames) - ends]))
         if number == 0:
             shown = sr[len(sr) // 2]
     return sum(scores) / len(scores), shown
-
-
-def psnr_y(sr: Tensor, hr: Tensor) -> float:
-    """Mean PSNR on Y in dB of frames (N, 3, H, W)."""
-    pairs = zip(sr, hr, strict=True)
-    scores = [psnr(measured(a, channel="y"), measured(b, channel="y")) for a, b in pairs]
-    return sum(scores) / len(scores)

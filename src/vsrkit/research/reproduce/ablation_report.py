@@ -7,7 +7,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from vsrkit.evaluate.published import load_published
+from vsrkit.evaluate.tables import load_published
 from vsrkit.research.plots import (
     COLOURS,
     Axes,

@@ -9,11 +9,11 @@ from typing import Any
 
 from vsrkit import __version__
 from vsrkit.data.check import SetCheck, check_set
+from vsrkit.data.clips import OnProgress
 from vsrkit.data.sets import FrameFiles, Frames, FrameSet
-from vsrkit.evaluate.benchmark import OnProgress
-from vsrkit.evaluate.command import choose, evaluate_models, weights_sha256
+from vsrkit.evaluate.benchmark import evaluate_models, open_with_protocol, weights_sha256
 from vsrkit.evaluate.protocol import Protocol
-from vsrkit.evaluate.report import as_json, write_json
+from vsrkit.evaluate.tables import as_json, write_json
 from vsrkit.research.reproduce.tables import Row, TableName, rows_of
 
 
@@ -60,7 +60,7 @@ def reproduce_table(
     only: as for `rows_of`. A result is taken from `folder` if weights, data, protocol, precision,
     device and version are those it was measured with.
     """
-    rules, frame_set = choose(data, table, protocol, ())
+    rules, frame_set = open_with_protocol(data, table, protocol, ())
     check = check_set(data, quick=True, on_progress=on_progress)
     rows = rows_of(table, rules, only)
     print_of_data = fingerprint(frame_set)

@@ -5,7 +5,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from vsrkit.evaluate.report import pair
+from vsrkit.evaluate.tables import pair
 from vsrkit.research.reproduce.measure import Measured, Reproduction
 
 

@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias
 from vsrkit.data.layouts import SetName
 from vsrkit.errors import VsrkitError, WeightsError
 from vsrkit.evaluate.protocol import Protocol
-from vsrkit.evaluate.published import Published, published_for
+from vsrkit.evaluate.tables import Published, published_for
 from vsrkit.models.zoo import MODELS, load_model, local_weights
 from vsrkit.models.zoo.fetch import SOURCES
 

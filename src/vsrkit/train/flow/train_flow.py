@@ -16,6 +16,7 @@ from vsrkit.data.augment import to_clip
 from vsrkit.data.clips import OnProgress, hold_out, open_clips, read_picture
 from vsrkit.data.random_degradation import Fixed
 from vsrkit.errors import DataError
+from vsrkit.evaluate.metrics import mean_psnr_y
 from vsrkit.hardware.cache import cache_directory
 from vsrkit.hardware.precision import resolve_precision, set_memory_layout
 from vsrkit.models.layers.flow import LightFlow, warp
@@ -29,7 +30,7 @@ from vsrkit.train.flow.motion import Moving, moving_pairs
 from vsrkit.train.optimizers import Muon, inner_matrices, set_learning_rate
 from vsrkit.train.report import Report
 from vsrkit.train.schedules import learning_rate
-from vsrkit.train.validate import held_pieces, psnr_y
+from vsrkit.train.validate import held_pieces
 from vsrkit.train.warm_start import warm_start
 from vsrkit.video.images import is_image
 
@@ -130,8 +131,8 @@ class FlowData:
         still, warped = [], []
         for a, b in self.held_pairs:
             to_b, _ = model(a, b)
-            still.append(psnr_y(b, a))
-            warped.append(psnr_y(warp(b, to_b, padding="border"), a))
+            still.append(mean_psnr_y(b, a))
+            warped.append(mean_psnr_y(warp(b, to_b, padding="border"), a))
         return sum(still) / len(still), sum(warped) / len(warped)
 
 

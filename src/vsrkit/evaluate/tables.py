@@ -1,8 +1,10 @@
-"""Results as tables for people and as JSON for programs."""
+"""Results of an evaluation as tables, beside the published numbers, and as JSON."""
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +13,14 @@ from rich.console import Console
 from rich.table import Table
 
 from vsrkit import __version__
+from vsrkit.data.layouts import SetName
 from vsrkit.evaluate.benchmark import Result
-from vsrkit.evaluate.published import Published, published_for
-from vsrkit.evaluate.scores import USUAL
+from vsrkit.evaluate.metrics import DEFAULT_METRICS
+from vsrkit.evaluate.protocol import DEFAULTS, PROTOCOLS, Protocol
 from vsrkit.hardware.files import write_atomically
 
-MOST_COLUMNS = 6  # clips beside one another; more are listed below one another
-MOST_ROWS = 60  # of clips on a screen; the rest is in the JSON
+MOST_COLUMNS = 6  # clips shown as columns; more than that are shown as rows
+MOST_ROWS = 60  # clips shown as rows; the others are only in the JSON
 TITLES = {
     "psnr": "PSNR",
     "ssim": "SSIM",
@@ -33,8 +36,58 @@ DECIMALS = {"psnr": 2, "ssim": 4, "ms_ssim": 4, "warping_error": 3, "warped_flic
 THOUSANDTHS = ("warping_error", "warped_flicker")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Published:
+    """One row of a table in a paper. Scores are (PSNR, SSIM) with the digits as printed."""
+
+    method: str
+    set: SetName
+    channel: str
+    table: str
+    clips: Mapping[str, tuple[str, str]]
+    average: tuple[str, str]
+    source: str
+    params_m: float | None = None  # millions, as printed
+    note: str = ""
+
+    @property
+    def title(self) -> str:
+        """The method and, where a table lists it twice, the note."""
+        return f"{self.method} ({self.note})" if self.note else self.method
+
+
+def load_published() -> list[Published]:
+    """Load all rows of `published.json`, in the order of the paper."""
+    content = json.loads(files("vsrkit.evaluate").joinpath("published.json").read_text("utf-8"))
+    return [_row(row, content["source"]) for row in content["rows"]]
+
+
+def _row(row: dict[str, Any], source: str) -> Published:
+    clips = {name: (pair[0], pair[1]) for name, pair in row["clips"].items()}
+    average = (row["average"][0], row["average"][1])
+    return Published(**{**row, "clips": clips, "average": average, "source": source})
+
+
+def published_for(set_name: SetName, protocol: Protocol) -> list[Published]:
+    """Return the rows that are comparable with this protocol, each method once; may be empty."""
+    usual = PROTOCOLS[DEFAULTS[set_name]]
+    # Papers use the default LR, border and frames of a set; tiles and channel may differ.
+    if replace(protocol, name=usual.name, tile=None, channel=usual.channel) != usual:
+        return []
+    rows: dict[tuple[str, tuple[str, str]], Published] = {}
+    for row in load_published():
+        if row.set == set_name and row.channel == protocol.channel:
+            rows.setdefault((row.title, row.average), row)
+    return list(rows.values())
+
+
 def print_results(results: Sequence[Result], console: Console) -> None:
-    """Everything that was measured, how, and what was published for the same measurement."""
+    """Print the scores of all results, the comparable published ones and the settings.
+
+    Args:
+        results: of one or more models on the same set and protocol.
+        console: where to print.
+    """
     first = results[0]
     published = published_for(first.set, first.protocol)  # type: ignore[arg-type]
     names = [clip.name for clip in first.clips]
@@ -43,7 +96,7 @@ def print_results(results: Sequence[Result], console: Console) -> None:
     else:
         console.print(_clips_table(results, names))
         console.print(_methods_table(results, published, []))
-    if set(first.average) - set(USUAL):
+    if set(first.average) - set(DEFAULT_METRICS):
         console.print(_metrics_table(results))
     for line in describe(results):
         console.print(line, highlight=False, soft_wrap=True, markup=False)
@@ -52,7 +105,7 @@ def print_results(results: Sequence[Result], console: Console) -> None:
 
 
 def describe(results: Sequence[Result]) -> list[str]:
-    """What the numbers mean, one line each: protocol, LR, run, and all that was not as usual."""
+    """Describe the settings in lines of text: protocol, LR frames, speed, missing clips, notes."""
     first = results[0]
     lines = [f"protocol {first.protocol}", f"LR frames {first.lr}"]
     lines += [
@@ -62,21 +115,19 @@ def describe(results: Sequence[Result]) -> list[str]:
     ]
     for clip in first.clips:
         if clip.partial:
-            lines.append(
-                f"partial: {clip.name}, only {clip.frames} frames of it were there to score"
-            )
+            lines.append(f"partial: {clip.name}, only {clip.frames} frames of it were scored")
         lines += [f"{clip.name}: {note}" for note in clip.notes]
     if first.left_out:
         more = f" and {len(first.left_out) - 8} more" if len(first.left_out) > 8 else ""
         lines.append(f"partial: left out {', '.join(first.left_out[:8])}{more}")
     if first.partial:
-        lines.append("partial: this average is not over the full set; compare it with nothing else")
+        lines.append("partial: this average of an incomplete set is not comparable with others")
     return lines + list(first.notes)
 
 
 def pair(metrics: dict[str, float]) -> str:
-    """PSNR/SSIM as the papers print it."""
-    parts = [f"{metrics[n]:.{DECIMALS[n]}f}" for n in USUAL if n in metrics]
+    """Format scores as PSNR/SSIM."""
+    parts = [f"{metrics[n]:.{DECIMALS[n]}f}" for n in DEFAULT_METRICS if n in metrics]
     return "/".join(parts) or "-"
 
 
@@ -118,7 +169,7 @@ def _clips_table(results: Sequence[Result], names: list[str]) -> Table:
         clips = [result.clips[place] for result in results]
         table.add_row(name, *(pair(c.metrics) + ("*" if c.partial else "") for c in clips))
     if len(names) > MOST_ROWS:
-        table.caption = f"{len(names) - MOST_ROWS} more clips: see --json"
+        table.caption = f"{len(names) - MOST_ROWS} more clips: written by --json"
     return table
 
 
@@ -142,7 +193,7 @@ def _number(name: str, value: float) -> str:
 
 
 def as_json(result: Result) -> dict[str, Any]:
-    """The stable form of a result, described in docs/evaluate.md."""
+    """Return a result in the stable JSON format described in docs/evaluate.md."""
     return {
         "format": 1,
         "model": result.model,
@@ -171,12 +222,12 @@ def as_json(result: Result) -> dict[str, Any]:
 
 
 def _finite(value: float) -> float | str:
-    """JSON knows no infinity, which the PSNR of equal frames is."""
+    """JSON has no infinity, the PSNR of equal frames."""
     return value if math.isfinite(value) else "inf"
 
 
 def write_json(path: Path, results: Sequence[Result]) -> None:
-    """One object for one model, a list of them for several."""
+    """Write results as JSON: an object for one model, a list for several."""
     content: Any = [as_json(result) for result in results]
     text = json.dumps(content[0] if len(content) == 1 else content, indent=2, allow_nan=False)
     write_atomically(path, text + "\n")
