@@ -11,7 +11,6 @@ from vsrkit.cli import app
 from vsrkit.data.degrade import BI, degrade
 from vsrkit.errors import DataError, VsrkitError
 from vsrkit.evaluate.compare import Box, compare_models, draw_grid, hardest_place
-from vsrkit.evaluate.lettering import lettered, write_text
 from vsrkit.evaluate.metrics import measured, psnr
 from vsrkit.evaluate.slider import slider_page
 from vsrkit.models.layers.resample import imresize
@@ -108,11 +107,3 @@ def test_names_cannot_break_out_of_the_page(clips: Path) -> None:
     texts_of(page)
     assert page.count("</script>") == 1
     assert constant_of(page, "views")[0]["clip"] == name
-
-
-def test_letters_are_where_they_should_be() -> None:
-    assert lettered("I", size=1)[:, :5].tolist() == lettered("i", size=1)[:, :5].tolist()
-    assert lettered("AB", size=2).shape == (14, 24)
-    picture = torch.ones(3, 9, 9)
-    write_text(picture, "-", x=6, y=1, size=1)  # leaves the picture at the right
-    assert picture[0].eq(0).nonzero().tolist() == [[4, 6], [4, 7], [4, 8]]

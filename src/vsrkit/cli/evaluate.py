@@ -1,53 +1,121 @@
 """`vsrkit evaluate`, `vsrkit compare` and `vsrkit data`."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 import typer
 
+INPUT, MODEL, MEASURE, PICTURE = "Input and output", "Model", "Measurement", "Picture"
+RESOURCES, RUN = "Resources", "Run control"
+
 commands = typer.Typer()
-data = typer.Typer(help="Look at test and training data.", no_args_is_help=True)
+data = typer.Typer(help="Check test and training data.", no_args_is_help=True)
 commands.add_typer(data, name="data")
+
+Models: TypeAlias = Annotated[
+    list[str],
+    typer.Option(
+        "--model",
+        "-m",
+        help="Name of a model, or a checkpoint file. Can be repeated.",
+        rich_help_panel=MODEL,
+    ),
+]
+Untrained: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "--untrained",
+        help="Accept models without trained weights and run them with random ones.",
+        rich_help_panel=MODEL,
+    ),
+]
+Data: TypeAlias = Annotated[
+    Path, typer.Option("--data", help="Folder of the test set.", rich_help_panel=INPUT)
+]
+SetOption: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--set",
+        help="Which set the folder holds: vid4, reds4, reds-train, vimeo90k-t, vimeo90k-train or "
+        "folder. Detected from the files by default.",
+        rich_help_panel=INPUT,
+    ),
+]
+Clips: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--clip", help="Name of a clip to use instead of all. Can be repeated.",
+        rich_help_panel=INPUT,
+    ),
+]  # fmt: skip
+ProtocolOption: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        help="How frames are degraded and compared, for example vid4, vid4-bd, vid4-crf25, rgb or "
+        "y. By default the usual protocol of the set.",
+        rich_help_panel=MEASURE,
+    ),
+]
+Device: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        help="Device that runs the model: auto, cpu, cuda, cuda:N or mps.",
+        rich_help_panel=RESOURCES,
+    ),
+]
 
 
 @commands.command()
 def evaluate(
-    models: Annotated[
-        list[str], typer.Option("--model", "-m", help="A name or a checkpoint file; repeatable.")
-    ],
-    data: Annotated[Path, typer.Option("--data", help="The folder that holds the set.")],
-    set_name: Annotated[
-        str | None,
-        typer.Option("--set", help="vid4, reds4, vimeo90k-t or folder; else found by looking."),
-    ] = None,
-    protocol: Annotated[
-        str | None, typer.Option(help="How to measure; else the usual way for the set.")
-    ] = None,
-    clips: Annotated[
-        list[str] | None, typer.Option("--clip", help="Measure this clip only; repeatable.")
-    ] = None,
-    metrics: Annotated[
-        str, typer.Option(help="Commas between: psnr, ssim, ms_ssim, tof, vmaf ... or all.")
-    ] = "psnr,ssim",
+    data: Data,
+    models: Models,
+    set_name: SetOption = None,
+    clips: Clips = None,
     json_file: Annotated[
-        Path | None, typer.Option("--json", help="Write the results to this file.")
+        Path | None,
+        typer.Option(
+            "--json", help="Also write the results to this JSON file.", rich_help_panel=INPUT
+        ),
     ] = None,
     save_frames: Annotated[
-        Path | None, typer.Option(help="Write the upscaled frames into this folder.")
+        Path | None,
+        typer.Option(help="Write the upscaled frames to this folder.", rich_help_panel=INPUT),
     ] = None,
-    untrained: Annotated[
-        bool, typer.Option("--untrained", help="Measure fresh weights, where no others are.")
-    ] = False,
+    untrained: Untrained = False,
     ensemble: Annotated[
-        bool, typer.Option("--ensemble", help="Average over flips, transposition, reversed time.")
+        bool,
+        typer.Option(
+            "--ensemble",
+            help="Average the model over flipped, transposed and time-reversed views of each clip.",
+            rich_help_panel=MODEL,
+        ),
     ] = False,
     views: Annotated[
-        int, typer.Option(help="Views of an ensemble: 2, 4, 8 or 16; each costs a whole run.")
+        int,
+        typer.Option(
+            help="Number of views for --ensemble: 2, 4, 8 or 16. Each view costs one full run.",
+            rich_help_panel=MODEL,
+        ),
     ] = 16,
-    precision: Annotated[str, typer.Option(help="float32, bfloat16 or auto.")] = "float32",
-    device: Annotated[str, typer.Option(help="cpu, cuda, mps.")] = "cpu",
+    protocol: ProtocolOption = None,
+    metrics: Annotated[
+        str,
+        typer.Option(
+            help="Metrics, separated by commas: psnr, ssim, ms_ssim, warping_error, "
+            "warped_flicker, tof, flicker, consistency, vmaf, or all.",
+            rich_help_panel=MEASURE,
+        ),
+    ] = "psnr,ssim",
+    precision: Annotated[
+        str,
+        typer.Option(
+            help="Number format of the model: float32, bfloat16, or auto for the faster one.",
+            rich_help_panel=RESOURCES,
+        ),
+    ] = "float32",
+    device: Device = "cpu",
 ) -> None:
-    """Measure models on a test set, beside the published numbers."""
+    """Measure the quality of models on a test set and print it beside the published results."""
     from vsrkit.cli.console import output_console, progress_bar
     from vsrkit.evaluate.benchmark import evaluate_models
     from vsrkit.evaluate.tables import print_results, write_json
@@ -74,32 +142,45 @@ def evaluate(
 
 @commands.command()
 def compare(
-    models: Annotated[
-        list[str], typer.Option("--model", "-m", help="A name or a checkpoint file; repeatable.")
+    data: Data,
+    models: Models,
+    output: Annotated[
+        Path,
+        typer.Option(
+            "--output", "-o", help="PNG file for the comparison picture.", rich_help_panel=INPUT
+        ),
     ],
-    data: Annotated[Path, typer.Option("--data", help="The folder that holds the set.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="The picture, a PNG file.")],
     page: Annotated[
-        Path | None, typer.Option("--html", help="Also write a page with a slider per clip.")
+        Path | None,
+        typer.Option(
+            "--html",
+            help="Also write a web page with a before/after slider for each clip.",
+            rich_help_panel=INPUT,
+        ),
     ] = None,
-    set_name: Annotated[str | None, typer.Option("--set", help="As for evaluate.")] = None,
-    protocol: Annotated[str | None, typer.Option(help="As for evaluate.")] = None,
-    clips: Annotated[
-        list[str] | None, typer.Option("--clip", help="Show this clip only; repeatable.")
-    ] = None,
+    set_name: SetOption = None,
+    clips: Clips = None,
+    untrained: Untrained = False,
+    protocol: ProtocolOption = None,
     frame: Annotated[
-        int | None, typer.Option(help="Number of the frame, from 0; else the middle one.")
+        int | None,
+        typer.Option(
+            help="Index of the frame to show, counted from 0. By default the middle one.",
+            rich_help_panel=PICTURE,
+        ),
     ] = None,
     crops: Annotated[
         list[str] | None,
-        typer.Option("--crop", help="X,Y,W,H or CLIP:X,Y,W,H in HR pixels; repeatable."),
+        typer.Option(
+            "--crop",
+            help="Rectangle to show in HR pixels, X,Y,W,H for all clips or CLIP:X,Y,W,H for one. "
+            "By default where the first model differs most from the ground truth. Can be repeated.",
+            rich_help_panel=PICTURE,
+        ),
     ] = None,
-    untrained: Annotated[
-        bool, typer.Option("--untrained", help="Show fresh weights, where no others are.")
-    ] = False,
-    device: Annotated[str, typer.Option(help="cpu, cuda, mps.")] = "cpu",
+    device: Device = "cpu",
 ) -> None:
-    """Show crops of frames by several models side by side, ground truth last."""
+    """Show crops of frames as restored by several models side by side, ground truth last."""
     from vsrkit.cli.console import progress_bar
     from vsrkit.evaluate.compare import compare_models
     from vsrkit.evaluate.slider import write_comparison
@@ -123,12 +204,22 @@ def compare(
 
 @data.command("check")
 def check_data(
-    folder: Annotated[Path, typer.Argument(help="A folder with a set or with clips.")],
+    folder: Annotated[
+        Path, typer.Argument(help="Folder of a set or of clips.", rich_help_panel=INPUT)
+    ],
     quick: Annotated[
-        bool, typer.Option("--quick", help="Names and sizes only; do not read the files.")
+        bool,
+        typer.Option(
+            "--quick",
+            help="Check only names, numbers and sizes of the files, not their content.",
+            rich_help_panel=RUN,
+        ),
     ] = False,
 ) -> None:
-    """Say which set a folder holds, which clips and frames, and what is wrong with it."""
+    """Report which set a folder holds, its clips and frames, and every problem in it.
+
+    The exit code is 1 if there is a problem.
+    """
     from vsrkit.cli.console import output_console, print_check, progress_bar
     from vsrkit.data.check import check_set
 

@@ -1,4 +1,4 @@
-"""Where a training crop lies and how it is turned: the same for every frame of a clip."""
+"""Random crops, flips and time reversal of training clips; equal for all frames of a clip."""
 
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -16,9 +16,9 @@ Size: TypeAlias = tuple[int, int, int]  # frames, rows and columns (LR pixels)
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Frames, rows and columns of a crop (LR pixels) and how it is turned afterwards."""
+    """Position of a crop in LR pixels, and how it is flipped, transposed and reversed."""
 
-    start: int
+    start: int  # index of the first frame
     row: int
     column: int
     flip_rows: bool = False
@@ -37,7 +37,17 @@ def place(
     flips: bool,
     reversal: bool,
 ) -> Placement:
-    """A random crop of a clip of `shape` (T, H, W); takes the same numbers from `rng` always."""
+    """Choose a random crop.
+
+    Args:
+        rng: draws the same number of values whatever the options are.
+        shape: (T, H, W) of the HR clip.
+        frames: number of frames of the crop.
+        crop: LR pixels along each side.
+        scale: HR pixels per LR pixel.
+        flips: allow flips and transposition.
+        reversal: allow time reversal.
+    """
     t, h, w = shape
     room = (t - frames, h // scale - crop, w // scale - crop)
     if min(room) < 0:
@@ -58,10 +68,17 @@ def cut(
     rng: np.random.Generator,
     size: Size,
 ) -> tuple[Tensor, Tensor]:
-    """The (lr, hr) pair of a crop: (T, H, W, 3) uint8 -> (t, 3, h, w), (t, 3, sh, sw) in [0, 1].
+    """Make the (lr, hr) pair of a crop: (t, 3, h, w) and (t, 3, sh, sw) in [0, 1].
 
-    Degrades the crop with what lies around it, which the borders of frame and clip may cut short:
-    so the LR crop is what one would cut out of the degraded clip, for encoders nearly so.
+    The crop is degraded together with its surroundings, as far as frame and clip reach, so that
+    the LR crop equals a crop of the degraded clip (approximately, for encoders).
+
+    Args:
+        pixels: (T, H, W, 3) HR clip.
+        where: position and orientation of the crop.
+        how: the degradation.
+        rng: random numbers for the degradation.
+        size: frames, rows and columns of the crop in LR pixels.
     """
     (frames, rows, columns), s, reach = size, how.scale, how.reach
     first, last = max(0, where.start - reach.before), where.start + frames + reach.after
@@ -76,7 +93,7 @@ def cut(
 
 
 def cut_hr(pixels: NDArray[np.uint8], where: Placement, scale: int, size: Size) -> Tensor:
-    """The crop of large frames alone: (T, H, W, 3) uint8 -> (t, 3, sh, sw) in [0, 1]."""
+    """Cut the HR crop alone: (T, H, W, 3) uint8 -> (t, 3, sh, sw) in [0, 1]."""
     frames = slice(where.start, where.start + size[0])
     rows = slice(where.row * scale, (where.row + size[1]) * scale)
     columns = slice(where.column * scale, (where.column + size[2]) * scale)
@@ -84,12 +101,12 @@ def cut_hr(pixels: NDArray[np.uint8], where: Placement, scale: int, size: Size) 
 
 
 def turn(clip: Tensor, where: Placement) -> Tensor:
-    """Flip, transpose and reverse (T, 3, H, W)."""
+    """Flip, transpose and reverse (T, 3, H, W) as `where` says."""
     axes = [-2] * where.flip_rows + [-1] * where.flip_columns + [0] * where.reverse
     clip = clip.flip(axes) if axes else clip
     return clip.mT if where.transpose else clip
 
 
 def to_clip(pixels: NDArray[np.uint8]) -> Tensor:
-    """(T, H, W, 3) uint8 -> (T, 3, H, W) float in [0, 1]."""
+    """Convert (T, H, W, 3) uint8 to (T, 3, H, W) float in [0, 1]."""
     return torch.from_numpy(np.array(pixels)).permute(0, 3, 1, 2).float() / 255

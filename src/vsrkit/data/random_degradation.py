@@ -1,6 +1,7 @@
-"""Degradations that draw lots, for training: a range of qualities, and what happens to videos.
+"""Degradations with random parameters, for training.
 
-A degrader takes an HR clip and a source of random numbers; the same numbers give the same LR.
+A degrader maps an HR clip and a random generator to an LR clip; the same state of the generator
+gives the same LR clip.
 """
 
 import re
@@ -28,22 +29,22 @@ BICUBIC = BI(4)
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """How far around a crop one must look to degrade it as if it were in its frame and clip."""
+    """Context that the degradation of a crop depends on."""
 
-    pixels: int  # LR, on every side
+    pixels: int  # LR pixels on every side
     before: int = 0  # frames
-    after: int = 0
+    after: int = 0  # frames
 
 
-NEAR = Reach(4)  # BI reaches 2 pixels, BD 2
-# A few frames and pixels by themselves are encoded otherwise than amid others (measured: a decibel
-# worse), a video's first frame is not like those that follow, and one that many others are made
-# from gets more bits: x264 looks 40 frames ahead, though most of it shows after fewer.
+NEAR = Reach(4)  # BI and BD depend on 2 pixels
+# An encoder treats a small crop of a few frames differently from the same pixels inside their video
+# (measured: 1 dB worse): the first frame of a video differs from the next ones, and frames that
+# others are predicted from get more bits. x264 looks 40 frames ahead; 15 have most of the effect.
 ENCODED = Reach(24, before=15, after=15)
 
 
 class Degrader(Protocol):
-    """(T, 3, H, W) in [0, 1] -> (T, 3, H / s, W / s)."""
+    """Callable that degrades a clip: (T, 3, H, W) in [0, 1] -> (T, 3, H / s, W / s)."""
 
     @property
     def scale(self) -> int: ...
@@ -56,7 +57,7 @@ class Degrader(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Fixed:
-    """Always the same."""
+    """A degradation without random parameters."""
 
     how: Degradation = BICUBIC
 
@@ -67,7 +68,7 @@ class Fixed:
 
     @property
     def reach(self) -> Reach:
-        """What the result depends on."""
+        """Context that the result depends on."""
         return ENCODED if isinstance(self.how, CRF) else NEAR
 
     def __call__(self, hr: Tensor, rng: np.random.Generator) -> Tensor:
@@ -76,7 +77,7 @@ class Fixed:
 
 @dataclass(frozen=True, slots=True)
 class Compressed:
-    """BI, then x264 at a quality between `best` and `worst` (CRF), another for each clip."""
+    """BI, then x264 at a random CRF between `best` and `worst` for each clip."""
 
     best: int
     worst: int
@@ -85,7 +86,9 @@ class Compressed:
 
     def __post_init__(self) -> None:
         if not 0 <= self.best <= self.worst <= 51:
-            raise DataError(f"x264 qualities go from 0 to 51, got {self.best}-{self.worst}")
+            raise DataError(
+                f"a CRF range must be ascending and between 0 and 51, got {self.best}-{self.worst}"
+            )
 
     def __call__(self, hr: Tensor, rng: np.random.Generator) -> Tensor:
         return degrade(hr, CRF(int(rng.integers(self.best, self.worst + 1)), self.scale))
@@ -93,11 +96,11 @@ class Compressed:
 
 @dataclass(frozen=True, slots=True)
 class Realistic:
-    """A lens, a resize by some program, a noisy sensor and a real encoder, in this order."""
+    """Random blur, resize, noise and x264 compression, in this order."""
 
     scale: int = 4
-    widest_blur: float = 2.4  # sigma in HR pixels
-    loudest_noise: float = 0.03  # standard deviation, of the range [0, 1]
+    widest_blur: float = 2.4  # largest sigma in HR pixels
+    loudest_noise: float = 0.03  # largest standard deviation, for values in [0, 1]
     best: int = 15
     worst: int = 32  # x264 CRF
     reach: Reach = ENCODED
@@ -116,7 +119,7 @@ class Realistic:
 
 @dataclass(frozen=True, slots=True)
 class OneOf:
-    """One of several degradations for each clip, all as likely."""
+    """One of several degradations for each clip, chosen with equal probability."""
 
     kinds: tuple[Degrader, ...]
 
@@ -127,7 +130,7 @@ class OneOf:
 
     @property
     def reach(self) -> Reach:
-        """The furthest of all: which one it will be is not known before."""
+        """The largest context of all, because the choice is not known beforehand."""
         return max((kind.reach for kind in self.kinds), key=lambda reach: reach.pixels)
 
     def __call__(self, hr: Tensor, rng: np.random.Generator) -> Tensor:
@@ -135,7 +138,7 @@ class OneOf:
 
 
 def blur(clip: Tensor, sigma_y: float, sigma_x: float) -> Tensor:
-    """Gaussian blur of (T, 3, H, W), by rows and columns; edges repeat."""
+    """Blur (T, 3, H, W) with a Gaussian; edge pixels are repeated."""
     flat = clip.flatten(0, 1)[:, None]
     for axis, sigma in ((0, sigma_y), (1, sigma_x)):
         reach = max(1, round(3 * sigma))
@@ -147,9 +150,12 @@ def blur(clip: Tensor, sigma_y: float, sigma_x: float) -> Tensor:
 
 
 def degrader_named(name: str, scale: int = 4) -> Degrader:
-    """`bi`, `bd`, `bd-matlab12`, `crf25`, a range like `crf15-35`, or `realistic`.
+    """Return a degrader by name.
 
-    `bi+crf15-35`: one of the named for each clip.
+    Args:
+        name: `bi`, `bd`, `bd-matlab12`, `crf25`, a range such as `crf15-35`, `realistic`, or
+            several of them joined by `+`, of which each clip gets one.
+        scale: HR pixels per LR pixel.
     """
     if "+" in name:
         return OneOf(tuple(degrader_named(part, scale) for part in name.split("+")))
