@@ -1,4 +1,4 @@
-"""Count parameters and arithmetic of every entry of the zoo and keep it for `vsrkit models`."""
+"""Count parameters and arithmetic of every model and write models/zoo/facts.json."""
 
 import json
 from pathlib import Path

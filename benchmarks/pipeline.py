@@ -1,10 +1,10 @@
-"""What everything around the model costs: a whole `vsrkit upscale` against the bare model.
+"""Measure the overhead of the pipeline: a whole `vsrkit upscale` compared with the model alone.
 
     python benchmarks/pipeline.py [--frames 64] [--model vsrt-s]
 
-Both run the same frames of a 320x180 clip (the bundled one, made small), one after the other and
-several times; the best of each counts. Wall time and processor time are shown: on a machine that
-others use as well, only the second is steady.
+Both run on the same 320x180 frames (the bundled clip, downscaled), in turn and several times; the
+best of each counts. Wall time and processor time are printed: on a shared machine, only the second
+is reproducible.
 """
 
 import argparse
@@ -44,24 +44,24 @@ def main() -> None:
 
 
 def write_source(folder: Path, count: int) -> Path:
-    """A video of `count` frames of 320x180 in `folder`."""
+    """Write a video of `count` frames of 320x180 into `folder`."""
     source = folder / "in.mp4"
     with as_file(files("vsrkit").joinpath("assets", "city.mp4")) as path:
         bundled = [fitted(frame, HEIGHT, WIDTH) for frame in open_source(path).frames()]
-    there_and_back = [*bundled, *bundled[-2:0:-1]]  # no cut where it begins again
+    there_and_back = [*bundled, *bundled[-2:0:-1]]  # repeats without a cut
     write_video(source, islice(cycle(there_and_back), count), frames_per_second=Fraction(25))
     return source
 
 
 def measure(folder: Path, name: str, count: int, repeat: int) -> dict[str, object]:
-    """Seconds per frame of both, and their ratio."""
+    """Return seconds per frame of both, and their ratio."""
     source = write_source(folder, count)
     frames = list(open_source(source).frames())
     model = load_model(name)
     engine = make_engine(model, precision=resolve_precision("auto", model))
     bare: list[tuple[float, float]] = []
     whole: list[tuple[float, float]] = []
-    list(upscale_frames(frames[:4], engine))  # the first call prepares
+    list(upscale_frames(frames[:4], engine))  # the first call is slower
     for _ in range(repeat):
         with stopwatch(bare):
             for _ in upscale_frames(frames, engine):
@@ -86,8 +86,8 @@ def measure(folder: Path, name: str, count: int, repeat: int) -> dict[str, objec
     }
 
 
-class stopwatch:  # noqa: N801  reads as a statement
-    """Appends (wall, processor) seconds of its block to a list."""
+class stopwatch:  # noqa: N801  used like contextlib.suppress
+    """Context manager that appends (wall, processor) seconds of its block to a list."""
 
     def __init__(self, times: list[tuple[float, float]]) -> None:
         self.times = times

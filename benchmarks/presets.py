@@ -1,10 +1,10 @@
-"""What a whole `vsrkit upscale` takes with each of our presets, beside bicubic and BasicVSR.
+"""Time a whole `vsrkit upscale` with each preset, bicubic and BasicVSR.
 
     python benchmarks/presets.py [--frames 60] [--rounds 2]
 
-A clip of 320x180 (the bundled one, made small) goes from file to file, the models in turn. GFLOP
-are counted with the warm-up frames of every segment, and set against what one convolution of
-BasicVSR's shape reaches in the same run.
+A 320x180 video (the bundled clip, downscaled) is upscaled from file to file, with the models in
+turn. GFLOP include the warm-up frames of every segment; their share of the speed of a single
+convolution of BasicVSR's shape, measured in the same run, is printed.
 """
 
 import argparse
@@ -44,14 +44,14 @@ def main() -> None:
 
 
 def convolution_peak() -> float:
-    """GFLOP/s of a 3x3 convolution of 64 channels on one frame, as `auto` would run it."""
+    """Return GFLOP/s of a 3x3 convolution of 64 channels on one frame, in precision `auto`."""
     precision = resolve_precision("auto", nn.Conv2d(64, 64, 3))
     seconds = best_seconds({"peak": usual_convolution(HEIGHT, WIDTH, precision)}, 30)["peak"]
     return 2 * 9 * 64 * 64 * HEIGHT * WIDTH / seconds / 1e9
 
 
 def measure(folder: Path, count: int, rounds: int, peak: float) -> list[dict[str, Any]]:
-    """Seconds and GFLOP of one frame with each model, and how many times faster than BasicVSR."""
+    """Return seconds and GFLOP per frame of each model, and its speed relative to BasicVSR."""
     source = write_source(folder, count)
     models = {name: load_model(name) for name in MODELS}
     runs = {

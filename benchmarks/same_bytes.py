@@ -1,11 +1,11 @@
-"""Hash what `vsrkit upscale` writes, to show that a change of the code leaves every byte alone.
+"""Hash the outputs of `vsrkit upscale`, to check that a code change alters no byte.
 
     python benchmarks/same_bytes.py --write before.json --sources clips     # before the change
     python benchmarks/same_bytes.py --compare before.json --sources clips   # after it
 
 Cases cover segments, windows of one frame and carried state; mkv, mp4 and PNG; tiles, two
 workers, a span, a resize, and a job that is killed and resumed. `rrn-5l` runs with random weights
-of a fixed seed, which it gets as a file; `basicvsr-reds4` needs `vsrkit weights get`.
+of a fixed seed, passed as a file; `basicvsr-reds4` needs `vsrkit weights get`.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from pathlib import Path
 import av
 import torch
 
-from vsrkit.models import build_model, save_model
+from vsrkit.models.zoo import build_model, save_model
 
 # By name: source, output, options.
 CASES: dict[str, tuple[str, str, list[str]]] = {

@@ -1,13 +1,13 @@
-"""How fast models run here, as ratios within one run, and how much of the machine they use.
+"""Measure the speed of models as ratios within one run, and their share of the peak speed.
 
     python benchmarks/speed.py precision      vsrt-reds at 5x64x64: layouts, types, centre frame
     python benchmarks/speed.py small          vsrt-s at three sizes: time, memory, share of the peak
     python benchmarks/speed.py zoo            every entry at 180x320
-    python benchmarks/speed.py windows        what overlapping windows share, computed once or anew
-    python benchmarks/speed.py deform         deformable against plain convolution, same shapes
+    python benchmarks/speed.py windows        overlapping windows with and without the window cache
+    python benchmarks/speed.py deform         deformable and plain convolution of the same shapes
 
 Each prints a table and writes benchmarks/results/speed-<suite>.json. Times are the best of a few
-interleaved rounds: machines are shared, and the best is what the code can do.
+interleaved rounds, because other processes on the machine only make a run slower.
 """
 
 import argparse
@@ -53,7 +53,7 @@ CENTRE = slice(2, 3)
 
 
 def best_seconds(runs: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
-    """The best time of each, all of them in turn, so that a slow moment hits every one."""
+    """Return the best time of each; they run in turn, so that a slow phase affects all of them."""
     best = dict.fromkeys(runs, float("inf"))
     for _ in range(rounds):
         for name, run in runs.items():
@@ -64,19 +64,18 @@ def best_seconds(runs: dict[str, Callable[[], Any]], rounds: int) -> dict[str, f
 
 
 def gflop_of(run: Callable[[], Any]) -> float:
-    """Arithmetic of one run, in units of 1e9."""
+    """Return the arithmetic of one run in GFLOP."""
     with torch.no_grad(), CountOnly() as counter:
         run()
     return counter.flop / 1e9
 
 
 def precision_suite(rounds: int) -> dict[str, Any]:
-    """The released net on one window of 64x64: what layout, type and centre frame are worth.
+    """Time vsrt-reds on one window of 64x64 by memory layout, number type and frames returned.
 
-    "plain" is PyTorch as it comes: float32, channels-first, one operation after another, freed
-    memory given back (`keep_freed_memory`), in its own process; it is 1.0. The
-    others are run as vsrkit runs models (`inference_context`): both towers of a layer in
-    parallel.
+    "plain" is unmodified PyTorch in its own process and the reference of all ratios: float32,
+    channels-first, one operation after another, freed memory returned to the system. The others
+    run as in vsrkit (`inference_context`, `keep_freed_memory`): both towers of a layer in parallel.
     """
     torch.manual_seed(0)
     released = VSRT(REDS).eval()
@@ -94,7 +93,7 @@ def precision_suite(rounds: int) -> dict[str, Any]:
 
         return forward
 
-    # What dies here cannot be timed; emulated bfloat16 would take minutes a run.
+    # Leaves out precisions that crash here (speed 0) and emulated bfloat16 (minutes per run).
     usable = [c for c in CANDIDATES if speeds[c] >= 0.2 * max(speeds.values())]
 
     keep_freed_memory()
@@ -104,7 +103,7 @@ def precision_suite(rounds: int) -> dict[str, Any]:
     plain = seconds.pop("plain")
     whole, centre = seconds[str(auto)], seconds[f"{auto}, centre frame"]
     fastest = min(seconds[str(c)] for c in usable)
-    print("vsrt-reds, 5x64x64, all frames unless said; plain float32 channels-first = 1.00")
+    print("vsrt-reds, 5x64x64, all frames unless noted; plain float32 channels-first = 1.00")
     for name, value in ({"plain": plain} | seconds).items():
         print(f"  {name:40} {value:8.2f} s  {plain / value:5.2f} x")
     for candidate in set(CANDIDATES) - set(usable):
@@ -125,11 +124,11 @@ def precision_suite(rounds: int) -> dict[str, Any]:
 
 @contextmanager
 def plain_runner() -> Iterator[Callable[[], None]]:
-    """Run the released net plainly in another process, which waits in between."""
+    """Yield a function that runs vsrt-reds once, as plain PyTorch, in another process."""
     here, there = multiprocessing.Pipe()
     process = multiprocessing.get_context("spawn").Process(target=_run_plainly, args=(there,))
     process.start()
-    here.recv()  # it is ready
+    here.recv()  # "ready"
 
     def run() -> None:
         here.send("run")
@@ -151,7 +150,7 @@ def _run_plainly(pipe: Any) -> None:
 
 
 def small_suite(rounds: int) -> dict[str, Any]:
-    """vsrt-s frame by frame inside a segment: time, share of the convolution's peak, memory."""
+    """Time, share of a convolution's peak speed, and memory of vsrt-s, per frame of a segment."""
     keep_freed_memory()
     model = build_model("vsrt-s").eval()
     precision = resolve_precision("auto", model)
@@ -191,7 +190,7 @@ def small_suite(rounds: int) -> dict[str, Any]:
 
 
 def usual_convolution(h: int, w: int, precision: Precision) -> Callable[[], Any]:
-    """A 3x3 convolution of 64 channels on one frame, ready to run."""
+    """Return a function that runs a 3x3 convolution of 64 channels on one frame."""
     layer = nn.Conv2d(64, 64, 3, padding=1)
     set_memory_layout(layer, precision)
     layout = torch.channels_last if precision.channels_last else torch.contiguous_format
@@ -211,7 +210,7 @@ from pathlib import Path
 from vsrkit.models.zoo import build_model
 from vsrkit.inference.engine import make_engine, upscale_frames
 
-def highest():  # MB, since it was last reset
+def highest():  # MB since the last reset
     status = Path("/proc/self/status").read_text()
     return int(re.search(r"VmHWM:\\s+(\\d+)", status)[1]) / 1024
 
@@ -226,20 +225,20 @@ print(highest() - before)
 
 
 def peak_memory(h: int, w: int, name: str, frames: int, wanted: int) -> float:
-    """MB that a process of its own needs on top of what it had when the model was loaded.
+    """Return the MB that a separate process needs in addition to the loaded model.
 
-    wanted: how many of the frames it answers before it ends
+    wanted: number of output frames after which the process ends
     """
     arguments = [sys.executable, "-c", MEMORY, name, *map(str, (h, w, frames, wanted))]
     return float(subprocess.run(arguments, check=True, capture_output=True, text=True).stdout)
 
 
 def zoo_suite(rounds: int) -> dict[str, Any]:
-    """Every entry at 180x320 in the precision that `auto` finds, random weights.
+    """Time every entry at 180x320 with random weights, in the precision that `auto` chooses.
 
-    One frame of a window model costs a window; recurrent ones run three frames (their warm-up is
-    not counted). A net of more than 2 TFLOP a frame is timed on 64x64 pixels and scaled up; memory
-    is that of the whole size for all, with tiles where a model or the machine needs them.
+    One frame of a window model costs one window. Recurrent models run three frames, without
+    warm-up. A network of more than 2 TFLOP per frame is timed on 64x64 pixels and scaled up.
+    Memory is that of the whole size for all, with tiles where a model or the machine needs them.
     """
     keep_freed_memory()
     h, w = 180, 320
@@ -272,7 +271,7 @@ def zoo_suite(rounds: int) -> dict[str, Any]:
 
 
 def _clip_length(model: Any) -> tuple[int, int]:
-    """Frames to run, and how many of them are new."""
+    """Return the number of frames to run, and how many of them are output."""
     match model.spec.context:
         case Window(size=size):
             return size, 1
@@ -286,9 +285,9 @@ def _fit(side: int, model: Any) -> int:
 
 
 def windows_suite(rounds: int) -> dict[str, Any]:
-    """Windows one after the other at 64x64, with features and flows kept in between and without."""
+    """Time consecutive windows at 64x64 with and without the window cache."""
     rows = []
-    print(f"{'model':>12} {'anew':>8} {'once':>8} {'ratio':>6}   seconds a window")
+    print(f"{'model':>12} {'uncached':>8} {'cached':>8} {'ratio':>6}   seconds per window")
     for name in ("vsrt-reds", "vsrt-vimeo", "edvr-m", "tdan"):
         cached = make_engine(build_model(name))
         uncached = replace(cached, window_caches=None)
@@ -300,21 +299,22 @@ def windows_suite(rounds: int) -> dict[str, Any]:
             for i in range(first, last):
                 list(engine.run(Piece(frames[i : i + size], middle)))  # noqa: B023  used at once
 
-        once, anew = [], []
+        with_cache, without_cache = [], []
         for _ in range(rounds):
-            for engine, times in ((cached, once), (uncached, anew)):
+            for engine, times in ((cached, with_cache), (uncached, without_cache)):
                 run(engine, 0, 1)
                 begin = time.perf_counter()
                 run(engine, 1, count + 1)
                 times.append((time.perf_counter() - begin) / count)
-        ratio = min(anew) / min(once)
-        rows.append({"model": name, "anew_s": min(anew), "once_s": min(once), "ratio": ratio})
-        print(f"{name:>12} {min(anew):8.3f} {min(once):8.3f} {ratio:6.2f}")
+        slow, fast = min(without_cache), min(with_cache)
+        row = {"model": name, "uncached_s": slow, "cached_s": fast, "ratio": slow / fast}
+        rows.append(row)
+        print(f"{name:>12} {slow:8.3f} {fast:8.3f} {slow / fast:6.2f}")
     return {"rows": rows}
 
 
 def deform_suite(rounds: int) -> dict[str, Any]:
-    """Deformable convolution (EDVR's: 8 groups, with masks) against a plain 3x3 one."""
+    """Time deformable convolution (8 groups, with masks, as in EDVR) and a plain 3x3 one."""
     rows = []
     print(f"{'shape':>16} {'plain':>8} {'deform':>8} {'ratio':>6}")
     for channels, h, w in ((64, 64, 64), (64, 180, 320), (128, 180, 320)):

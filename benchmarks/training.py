@@ -1,11 +1,11 @@
-"""Benchmark of training: the loop's own share, the convolutions' speed, one step of `vsrt-reds`.
+"""Measure training: overhead of the loop, speed of convolutions, one step of `vsrt-reds`.
 
     python benchmarks/training.py [--threads N] [--rounds N] [--json FILE]
 
 The step of `vsrt-reds` (batch 1, five frames of 64x64) runs in four processes in turn: plain
-(PyTorch as it comes: float32, channels-first), as the trainer does it (the precision that `auto`
-finds, freed memory kept), the same in float32, and plain with recomputed activations. Needs 16 GB
-of memory and some minutes.
+(unmodified PyTorch: float32, channels-first), as in vsrkit's training (the precision that `auto`
+chooses, freed memory kept), the same in float32, and plain with activation checkpointing. Needs
+16 GB of memory and some minutes.
 """
 
 import argparse
@@ -65,12 +65,13 @@ def main() -> None:
 
 
 def loop_share(steps: int) -> dict[str, float]:
-    """Seconds per step of `vsrt-s` in the real loop, and the share that is not the model's."""
+    """Return seconds per step of `vsrt-s` in the training loop, and the share outside the model."""
     with tempfile.TemporaryDirectory() as folder:
         clip = Path(folder) / "clip.rgb"
         noise = np.random.default_rng(0).integers(0, 256, (400, 412, 3), np.uint8)
-        pixels = np.stack([noise[:, shift : shift + 400] for shift in range(12)])  # it moves
-        _as_cached_clip(clip, pixels)
+        # A picture that moves by one pixel per frame.
+        pixels = np.stack([noise[:, shift : shift + 400] for shift in range(12)])
+        _write_frames(clip, pixels)
         config = TrainConfig(
             run_dir=f"{folder}/run", cache_dir=folder, data=(Source(path=f"{folder}/clip"),),
             model="vsrt-s", validation_share=0.0, steps=steps, batch_size=3, frames=7, crop=48,
@@ -82,8 +83,8 @@ def loop_share(steps: int) -> dict[str, float]:
     return {"seconds per step": row["seconds"], "share outside": row["outside"]}
 
 
-def _as_cached_clip(path: Path, pixels: np.ndarray) -> None:
-    """A folder of frames, to be decoded like anyone's."""
+def _write_frames(path: Path, pixels: np.ndarray) -> None:
+    """Write the frames as a folder of PNG files."""
     folder = path.with_suffix("")
     folder.mkdir()
     for number, frame in enumerate(pixels):
@@ -91,7 +92,7 @@ def _as_cached_clip(path: Path, pixels: np.ndarray) -> None:
 
 
 def convolution_speed() -> dict[str, float]:
-    """GFLOP/s of the convolutions of a training step of `vsrt-s`, beside the best measured."""
+    """Return GFLOP/s of the convolutions of a training step of `vsrt-s`, and of the fastest one."""
     model = build_model("vsrt-s")
     precision = resolve_precision("auto", model)
     set_memory_layout(model, precision)
@@ -110,7 +111,7 @@ def convolution_speed() -> dict[str, float]:
     flop = sum(n for op, n in counts.items() if "convolution" in str(op))
     names = ("aten::mkldnn_convolution", "aten::convolution_backward", "aten::_slow_conv2d_forward")
     times = []
-    for _ in range(3):  # the best: machines are shared
+    for _ in range(3):  # the best counts: other processes only make a run slower
         with profile(activities=[ProfilerActivity.CPU]) as seen:
             step()
         rows = seen.key_averages()
@@ -123,10 +124,10 @@ def convolution_speed() -> dict[str, float]:
 
 
 def steps_of_reds(threads: int, rounds: int) -> dict[str, dict[str, float]]:
-    """Each case in a process of its own, in turns, so that a slow moment hits every one."""
+    """Run each case in its own process, in turn, so that a slow phase affects all of them."""
     with tempfile.TemporaryDirectory() as folder:
         runners = {case: Runner(case, threads, Path(folder)) for case in CASES}
-        for _ in range(1 + rounds):  # the first is to warm up
+        for _ in range(1 + rounds):  # the first warms up
             for runner in runners.values():
                 runner.run()
         results = {case: runner.end() for case, runner in runners.items()}
@@ -144,7 +145,7 @@ def steps_of_reds(threads: int, rounds: int) -> dict[str, dict[str, float]]:
 
 
 class Runner:
-    """A process that does one case's step when it is told to."""
+    """A process that runs one training step of a case on request."""
 
     def __init__(self, case: str, threads: int, folder: Path) -> None:
         self.file = folder / f"{case}.safetensors"
@@ -156,12 +157,12 @@ class Runner:
         self.process.start()
 
     def run(self) -> None:
-        """Do one step and wait for its end."""
+        """Run one step and wait until it is done."""
         self.pipe.send("step")
         self.pipe.recv()
 
     def end(self) -> dict[str, float]:
-        """What was measured; gradients are in `file`."""
+        """End the process and return its measurements; the gradients are in `file`."""
         self.pipe.send("end")
         result: dict[str, float] = self.pipe.recv()
         self.process.join()
@@ -169,7 +170,7 @@ class Runner:
 
 
 def run_steps_of_reds(pipe: Any, case: str, threads: int, gradients: Path) -> None:
-    """Time (the best, after one to warm up) and peak memory of forward and backward."""
+    """Measure the best time, after one warm-up step, and peak memory of forward and backward."""
     torch.set_num_threads(threads)
     torch.manual_seed(0)
     model = build_model("vsrt-reds")
@@ -199,7 +200,7 @@ def run_steps_of_reds(pipe: Any, case: str, threads: int, gradients: Path) -> No
 
 
 def difference(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> float:
-    """Of two sets of gradients, relative to their size."""
+    """Return the norm of a - b relative to the norm of a."""
     apart = sum(float((a[n] - b[n]).double().square().sum()) for n in a) ** 0.5
     return apart / sum(float(a[n].double().square().sum()) for n in a) ** 0.5
 
