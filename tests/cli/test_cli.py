@@ -1,4 +1,4 @@
-"""The command: help without torch, exit codes, one line per error, the demo, the list."""
+"""The `vsrkit` command: help without torch, exit codes, one line per error, demo, models."""
 
 import json
 import subprocess
@@ -60,10 +60,10 @@ def failing(error):
     ("error", "code", "text"),
     [
         (VsrkitError("no such\nthing; do this"), 1, "vsrkit: no such thing; do this\n"),
-        (OSError(28, "No space left on device"), 1, "No space left on device; mend that"),
-        (ValueError("odd"), 1, "vsrkit: unexpected ValueError: odd; --debug shows where"),
+        (OSError(28, "No space left on device"), 1, "No space left on device; fix this"),
+        (ValueError("odd"), 1, "vsrkit: unexpected ValueError: odd; run with --debug"),
         (KeyboardInterrupt(), 130, ""),
-        (StoppedError("stopped by SIGINT; go on with --resume"), 130, "go on with --resume"),
+        (StoppedError("stopped by SIGINT; continue with --resume"), 130, "continue with --resume"),
     ],
 )
 def test_an_error_is_one_line_and_a_code(monkeypatch, capsys, error, code, text):
@@ -75,7 +75,7 @@ def test_an_error_is_one_line_and_a_code(monkeypatch, capsys, error, code, text)
 
 
 @pytest.mark.parametrize("arguments", [["--debug"], []])
-def test_the_trace_comes_only_with_debug(monkeypatch, arguments):
+def test_only_debug_shows_the_traceback(monkeypatch, arguments):
     monkeypatch.setattr(cli, "app", failing(VsrkitError("x")))
     monkeypatch.setattr(sys, "argv", ["vsrkit", *arguments])
     with pytest.raises(VsrkitError if arguments else SystemExit):
@@ -101,12 +101,12 @@ def test_models_as_json(listed):
 
 
 @pytest.mark.parametrize("name", ["bicubic", "vsrt-s", "edvr-m", "frvsr"])
-def test_the_stored_facts_are_what_is_counted(listed, name):
+def test_stored_facts_equal_counted_facts(listed, name):
     stored = next(row for row in listed if row["name"] == name)
     assert count_facts(name).items() <= stored.items()
 
 
-def test_counting_agrees_with_a_sum_by_hand():
+def test_counted_operations_equal_a_manual_sum():
     with torch.no_grad(), CountOnly() as counter:
         out = torch.nn.Conv2d(3, 8, 3, padding=1)(torch.zeros(1, 3, 10, 10))
         out.flatten(2).transpose(1, 2) @ torch.zeros(8, 5)
@@ -117,7 +117,7 @@ def test_the_demo_writes_a_video_a_picture_and_numbers(tmp_path, monkeypatch, ca
     monkeypatch.setattr(demo, "default_model", lambda: "bicubic")
     code, out, _ = run_inside(monkeypatch, capsys, "demo", "-o", str(tmp_path / "out"))
     assert code == 0
-    assert "24 frames of 176x100 became 704x400 with bicubic" in out
+    assert "24 frames of 176x100 to 704x400 with bicubic" in out
     made = {p.name for p in (tmp_path / "out").iterdir()}
     assert made == {"input.mp4", "output.mp4", "side-by-side.png", "numbers.json"}
     numbers = json.loads((tmp_path / "out" / "numbers.json").read_text())
@@ -125,7 +125,7 @@ def test_the_demo_writes_a_video_a_picture_and_numbers(tmp_path, monkeypatch, ca
 
 
 def test_help_is_quick():
-    """Generous: half a second is the aim, a loaded machine may take a few times as long."""
+    """The goal is 0.5 s; the limit allows for a loaded machine."""
     begin = time.perf_counter()
     run("--help")
     assert time.perf_counter() - begin < 5

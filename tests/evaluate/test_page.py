@@ -4,7 +4,7 @@ import pytest
 from jinja2 import UndefinedError
 from tests.pages import HOSTILE, constant_of, texts_of
 
-from vsrkit.evaluate.page import inline_png, render_page, write_page
+from vsrkit.evaluate.page import inline_png, render_page
 
 
 def test_every_value_is_escaped():
@@ -17,13 +17,6 @@ def test_every_value_is_escaped():
 def test_a_missing_value_is_an_error():
     with pytest.raises(UndefinedError, match="protocol"):
         render_page("evaluate/slider.html", title="x", views=[])
-
-
-def test_a_page_is_written_as_utf8_into_a_new_folder(tmp_path):
-    path = write_page(tmp_path / "new" / "page.html", "über")
-    assert path == tmp_path / "new" / "page.html"
-    assert path.read_bytes() == "über".encode()
-    assert [p.name for p in path.parent.iterdir()] == ["page.html"]
 
 
 def test_pictures_become_data_urls():

@@ -1,43 +1,43 @@
-"""The doctor knows the machine, passes what works, and fails what does not."""
+"""The report describes the machine, and the self-test fails if a stage fails."""
 
 import json
 
 import pytest
 from tests.cli.test_cli import run_inside
 
-from vsrkit.support import doctor, selftest
+from vsrkit.support import doctor
 
 
 def test_self_test_passes_with_bicubic():
-    checks = selftest.run_checks("bicubic")
+    checks = doctor.run_checks("bicubic")
     assert [check for check in checks if not check.passed] == []
     assert "6 frames, 22." in checks[-1].found
 
 
-def test_an_error_is_a_finding(monkeypatch):
+def test_an_error_fails_the_check(monkeypatch):
     def broken(*arguments, **options):
         raise RuntimeError("no\nsuch thing")
 
-    monkeypatch.setattr(selftest, "upscale_video", broken)
-    check = selftest.run_checks("bicubic")[-1]
+    monkeypatch.setattr(doctor, "upscale_video", broken)
+    check = doctor.run_checks("bicubic")[-1]
     assert not check.passed
     assert check.found.startswith("RuntimeError: no such thing")
 
 
 @pytest.fixture
 def quick(monkeypatch):
-    """No measuring; the verdict of the self-test is the test's choice."""
+    """Skip the measurements; the test chooses the result of the self-test."""
     monkeypatch.setattr(doctor, "_speeds", lambda model: {"float32": 100.0, "bfloat16": 0.0})
 
     def decide(passed):
-        checks = [selftest.Check("upscale", passed, "something")]
+        checks = [doctor.Check("upscale", passed, "something")]
         monkeypatch.setattr(doctor, "run_checks", lambda model: checks)
 
     decide(True)
     return decide
 
 
-def test_text_to_paste(quick, monkeypatch, capsys):
+def test_text_report(quick, monkeypatch, capsys):
     code, out, _ = run_inside(monkeypatch, capsys, "doctor")
     assert code == 0
     lines = dict(line.split(maxsplit=1) for line in out.splitlines())
@@ -46,11 +46,11 @@ def test_text_to_paste(quick, monkeypatch, capsys):
     )
     assert "torch 2" in lines["packages"]
     assert "h264" in lines["decoders"]
-    assert lines["speed"] == "float32 100 GFLOP/s; bfloat16 cannot run here"
+    assert lines["speed"] == "float32 100 GFLOP/s; bfloat16 not supported"
     assert lines["self-test"] == "ok: upscale: something"
 
 
-def test_json(quick, monkeypatch, capsys):
+def test_json_report(quick, monkeypatch, capsys):
     code, out, _ = run_inside(monkeypatch, capsys, "doctor", "--json")
     found = json.loads(out)
     assert code == 0
@@ -60,14 +60,14 @@ def test_json(quick, monkeypatch, capsys):
     assert found["checks"][0]["name"] == "upscale"
 
 
-def test_failure_is_one(quick, monkeypatch, capsys):
+def test_a_failed_self_test_exits_with_1(quick, monkeypatch, capsys):
     quick(False)
     code, out, _ = run_inside(monkeypatch, capsys, "doctor")
     assert code == 1
     assert "FAILED: upscale: something" in out
 
 
-def test_the_self_test_can_be_left_out(quick, monkeypatch, capsys):
+def test_the_self_test_can_be_skipped(quick, monkeypatch, capsys):
     code, out, _ = run_inside(monkeypatch, capsys, "doctor", "--no-self-test")
     assert code == 0
     assert "self-test" not in out

@@ -9,13 +9,12 @@ from typing import Annotated
 import typer
 
 from vsrkit.cli import (
-    demo,
-    doctor,
     evaluate,
     inspect,
     models,
     plan,
     reproduce,
+    support,
     theory,
     train,
     upscale,
@@ -24,24 +23,26 @@ from vsrkit.errors import StoppedError, VsrkitError
 
 app = typer.Typer(
     name="vsrkit",
-    help="Video super-resolution: upscale, measure, train and compare.",
+    help="Upscale videos, and evaluate, train and inspect video super-resolution models.",
     epilog="Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for group in (demo, upscale, doctor, plan, models, evaluate, inspect, train, theory, reproduce):
+for group in (upscale, plan, support, models, evaluate, inspect, train, theory, reproduce):
     app.add_typer(group.commands)
 
 
 @app.callback(invoke_without_command=True)
 def top_level(
     debug: Annotated[
-        bool, typer.Option("--debug", help="Show the full trace of an error.")
+        bool, typer.Option("--debug", help="Show the full traceback of an error.")
     ] = False,
-    version: Annotated[bool, typer.Option("--version", "-V", help="Show the version.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", "-V", help="Show the version and exit.")
+    ] = False,
 ) -> None:
-    """Video super-resolution: upscale, measure, train and compare."""
+    """Upscale videos, and evaluate, train and inspect video super-resolution models."""
     if version:
         from vsrkit import __version__
 
@@ -50,7 +51,7 @@ def top_level(
 
 
 def main() -> None:
-    """Run the command line; an error is one line, its trace needs --debug (anywhere)."""
+    """Run the command; an error prints one line, or its traceback if --debug is given anywhere."""
     arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
     try:
         app(arguments)
@@ -58,7 +59,9 @@ def main() -> None:
         if len(arguments) < len(sys.argv) - 1:
             raise
         typer.echo(f"vsrkit: {_in_one_line(error)}", err=True)
-        sys.exit(130 if type(error) is StoppedError else 1)  # not if it lost a process
+        sys.exit(
+            130 if type(error) is StoppedError else 1
+        )  # not for subclasses: those are failures
 
 
 def _in_one_line(error: Exception) -> str:
@@ -66,5 +69,5 @@ def _in_one_line(error: Exception) -> str:
     if isinstance(error, VsrkitError):
         return text
     if isinstance(error, OSError):
-        return f"{text}; mend that and run the same command again"
-    return f"unexpected {type(error).__name__}: {text}; --debug shows where, please report it"
+        return f"{text}; fix this and run the same command again"
+    return f"unexpected {type(error).__name__}: {text}; run with --debug and report the traceback"

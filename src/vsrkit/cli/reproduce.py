@@ -100,7 +100,7 @@ def ablation(
     workers: Annotated[int, typer.Option(min=0, help="Processes that prepare batches.")] = 1,
 ) -> None:
     """Train what the paper's ablations take away, side by side; again to go on."""
-    from vsrkit.cli.training_console import report_to_console
+    from vsrkit.cli.console import report_to_console
     from vsrkit.research.reproduce.ablation import run_ablation
     from vsrkit.research.reproduce.ablation_report import write_ablation
     from vsrkit.research.reproduce.ablation_settings import settings_from

@@ -65,7 +65,7 @@ def train(
     The config, the log, the checkpoints and the weights are written to the folder run_dir that the
     recipe names. Ctrl-C finishes the current step and saves a checkpoint.
     """
-    from vsrkit.cli.training_console import report_to_console
+    from vsrkit.cli.console import report_to_console
     from vsrkit.train.config import FlowConfig
     from vsrkit.train.recipe import load_recipe
 
@@ -125,7 +125,7 @@ def finetune(
     Some shots of the videos are held out and scored before and after training. If the new weights
     score lower, the old ones are written.
     """
-    from vsrkit.cli.training_console import report_to_console
+    from vsrkit.cli.console import report_to_console
     from vsrkit.train import finetune as finetuning
 
     with report_to_console() as on_progress:

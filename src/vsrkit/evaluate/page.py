@@ -2,13 +2,11 @@
 
 from base64 import b64encode
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from vsrkit import __version__
-from vsrkit.hardware.files import write_atomically
 
 
 def render_page(template: str, **values: Any) -> str:
@@ -21,12 +19,6 @@ def render_page(template: str, **values: Any) -> str:
             filter `tojson`.
     """
     return _environment().get_template(template).render(version=__version__, **values)
-
-
-def write_page(path: Path, text: str) -> Path:
-    """Write a page as UTF-8, creating its folder; an existing file is replaced in one step."""
-    write_atomically(path, text)
-    return path
 
 
 def inline_png(png: bytes) -> str:

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from vsrkit.evaluate.compare import TRUTH, View, draw_grid
-from vsrkit.evaluate.page import inline_png, render_page, write_page
+from vsrkit.evaluate.page import inline_png, render_page
+from vsrkit.hardware.files import write_atomically
 from vsrkit.video.images import encode_png, write_image
 
 
@@ -22,7 +23,10 @@ def write_comparison(views: Sequence[View], picture: Path, page: Path | None) ->
         The files that were written.
     """
     write_image(picture, draw_grid(views))
-    return [picture] if page is None else [picture, write_page(page, slider_page(views))]
+    if page is None:
+        return [picture]
+    write_atomically(page, slider_page(views))
+    return [picture, page]
 
 
 def slider_page(views: Sequence[View]) -> str:

@@ -1,1 +1,1 @@
-"""The demo, and the self-test behind `vsrkit doctor`."""
+"""The demo and the report of `vsrkit doctor`."""

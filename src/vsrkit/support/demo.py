@@ -1,4 +1,4 @@
-"""The bundled clip, made small, upscaled and compared with the original: what to expect."""
+"""The demo: downscale the bundled clip, upscale it and compare it with the original."""
 
 import json
 import time
@@ -24,7 +24,7 @@ FRAMES_PER_SECOND = Fraction(25)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demo:
-    """What was made and measured; PSNR and SSIM are means over the frames, on brightness (Y)."""
+    """Files and scores of the demo; PSNR (dB) and SSIM of luma are means over the frames."""
 
     model: str
     precision: str
@@ -38,10 +38,12 @@ class Demo:
 
 
 def run_demo(output: Path, *, on_progress: Callable[[str, int, int], None]) -> Demo:
-    """Shrink the bundled clip, upscale it with the best model at hand, write what came of it.
+    """Downscale the bundled clip and upscale it with the default model.
 
-    Writes input.mp4, output.mp4, a side-by-side picture (bicubic, model, original) and
-    numbers.json into `output`. `on_progress(what, done, total)` is told after every frame.
+    Args:
+        output: folder for input.mp4, output.mp4, side-by-side.png (bicubic, model, original) and
+            numbers.json.
+        on_progress: called with the model's name, the frames done and their total after each frame.
     """
     with as_file(files("vsrkit").joinpath("assets", "city.mp4")) as path:
         hr = torch.stack(list(read_video(path)))
@@ -80,14 +82,14 @@ def run_demo(output: Path, *, on_progress: Callable[[str, int, int], None]) -> D
 
 
 def describe(demo: Demo) -> str:
-    """The result in a few lines."""
+    """The result as text."""
     lines = [
-        f"{demo.frames} frames of 176x100 became 704x400 with {demo.model} "
+        f"{demo.frames} frames of 176x100 to 704x400 with {demo.model} "
         f"({demo.precision}, {demo.seconds_per_frame:.2f} s per frame).",
         f"{demo.model:>8}: {demo.psnr:.2f} dB PSNR, {demo.ssim:.4f} SSIM against the original (Y)",
     ]
     if demo.model == "bicubic":
-        lines.append("No trained weights are at hand, so this is plain interpolation.")
+        lines.append("No trained weights are installed, so this is bicubic interpolation.")
     else:
         lines.append(f" bicubic: {demo.bicubic_psnr:.2f} dB PSNR, {demo.bicubic_ssim:.4f} SSIM")
     return "\n".join([*lines, "Look at:", *(f"  {file}" for file in demo.files)])
@@ -100,7 +102,7 @@ def _scores(sr: list[Tensor], hr: Tensor) -> tuple[float, float]:
 
 
 def _side_by_side(*frames: Tensor) -> Tensor:
-    """The same part of several frames next to each other, twice as large, thin lines between."""
+    """The same crop of several frames in a row, enlarged twice, separated by white lines."""
     crops = [frame[:, 60:300, 160:440] for frame in frames]
     line = torch.ones(3, crops[0].shape[-2], 4)
     row = [part for crop in crops for part in (line, crop)][1:]

@@ -1,33 +1,61 @@
-"""What this machine can do, and whether vsrkit works on it: the text for a bug report."""
+"""The report of `vsrkit doctor`: capabilities of the machine, and a self-test of vsrkit.
+
+The self-test runs the bundled clip, downscaled, through the whole pipeline in a few seconds.
+"""
 
 import os
 import platform
 import re
+import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from fractions import Fraction
 from importlib.metadata import version
+from importlib.resources import as_file, files
+from itertools import islice
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import av
 import torch
 from av.codec.codec import UnknownCodecError
+from torch import Tensor
 
 from vsrkit import __version__
+from vsrkit.data.degrade import BI, degrade
+from vsrkit.evaluate.metrics import mean_psnr_y
 from vsrkit.hardware.cache import cache_directory
 from vsrkit.hardware.memory import format_size, free_memory
 from vsrkit.hardware.precision import largest_convolution, measure_speeds
+from vsrkit.inference.shots import mark_cuts
+from vsrkit.models.layers.resample import imresize
 from vsrkit.models.zoo import MODELS, default_model, load_model, local_weights
-from vsrkit.support.selftest import Check, run_checks
+from vsrkit.upscale.job import upscale_video
+from vsrkit.upscale.options import UpscaleOptions
+from vsrkit.video.images import read_image, write_image
+from vsrkit.video.read import open_source, read_video
+from vsrkit.video.write import write_video
 
 PACKAGES = ("torch", "numpy", "av", "safetensors", "einops", "typer")
 INSTRUCTIONS = "sse4_2 avx avx2 fma avx512f avx512_vnni avx512_bf16 amx_bf16 amx_int8 asimd sve"
 DECODERS = "h264 hevc av1 libdav1d vp8 vp9 mpeg2video mpeg4 prores dnxhd ffv1 mjpeg rawvideo"
 ENCODERS = "libx264 libx265 libsvtav1 libvpx-vp9 prores_ks ffv1 png aac libopus flac mov_text"
+TEST_FRAMES, TEST_SCALE = 6, 4  # of the self-test
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """The result of one check of the self-test."""
+
+    name: str
+    passed: bool
+    found: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkup:
-    """Everything `vsrkit doctor` found; sizes in bytes."""
+    """The report; sizes in bytes."""
 
     vsrkit: str
     python: str
@@ -35,16 +63,16 @@ class Checkup:
     versions: dict[str, str]
     processor: str
     instructions: list[str]
-    cores: int  # that this process may use
-    threads: int  # that PyTorch uses
+    cores: int  # available to this process
+    threads: int  # used by PyTorch
     memory: int | None
     free_memory: int
     devices: list[str]
-    gigaflops: dict[str, float]  # measured on the default model's commonest layer; 0: cannot run
+    gigaflops: dict[str, float]  # of the default model's largest layer; 0: unsupported
     decoders: dict[str, bool]
     encoders: dict[str, bool]
     default_model: str
-    weights: dict[str, str]  # model -> file, for those at hand
+    weights: dict[str, str]  # model -> file, of the installed ones
     cache: str
     cache_writable: bool
     checks: list[Check]
@@ -56,7 +84,11 @@ class Checkup:
 
 
 def examine(*, self_test: bool = True) -> Checkup:
-    """Look at the machine, measure its speed, and try vsrkit on a small clip."""
+    """Examine the machine and measure its speed.
+
+    Args:
+        self_test: also run the self-test.
+    """
     model = default_model()
     return Checkup(
         vsrkit=__version__,
@@ -82,12 +114,12 @@ def examine(*, self_test: bool = True) -> Checkup:
 
 
 def as_json(checkup: Checkup) -> dict[str, Any]:
-    """The same as plain values, with the verdict."""
+    """The report as values for JSON, with `healthy`."""
     return asdict(checkup) | {"healthy": checkup.healthy}
 
 
 def describe(checkup: Checkup) -> str:
-    """Plain text to read or to paste."""
+    """The report as plain text."""
     memory = f"{format_size(checkup.memory)}, " if checkup.memory else ""
     facts = {
         "vsrkit": f"{checkup.vsrkit}, Python {checkup.python}, {checkup.system}",
@@ -97,14 +129,14 @@ def describe(checkup: Checkup) -> str:
         "memory": f"{memory}{format_size(checkup.free_memory)} free",
         "devices": ", ".join(checkup.devices),
         "speed": "; ".join(
-            f"{name} {speed:.0f} GFLOP/s" if speed else f"{name} cannot run here"
+            f"{name} {speed:.0f} GFLOP/s" if speed else f"{name} not supported"
             for name, speed in checkup.gigaflops.items()
         )
-        or "not measured: no trained weights at hand",
+        or "not measured: no trained weights installed",
         "decoders": _listed(checkup.decoders),
         "encoders": _listed(checkup.encoders),
-        "weights": ", ".join(checkup.weights) or "none (`vsrkit weights list` says where from)",
-        "cache": checkup.cache + ("" if checkup.cache_writable else " (cannot be written to)"),
+        "weights": ", ".join(checkup.weights) or "none (see `vsrkit weights list`)",
+        "cache": checkup.cache + ("" if checkup.cache_writable else " (not writable)"),
     }
     lines = [f"{name:<13} {text}" for name, text in facts.items()]
     for check in checkup.checks:
@@ -137,7 +169,7 @@ def _processor_name() -> str:
 
 
 def _instructions() -> list[str]:
-    """Those that matter for speed; where the system does not list them, PyTorch's own word."""
+    """Instruction sets that matter for speed; PyTorch's choice if the system does not list them."""
     found = re.search(r"^(?:flags|Features)\s*:\s*(.+)$", _cpuinfo(), re.MULTILINE)
     if found is None:
         return [torch.backends.cpu.get_cpu_capability()]
@@ -184,7 +216,75 @@ def _has_codec(name: str, mode: str) -> bool:
 
 
 def _writable(folder: Path) -> bool:
-    """Whether files can be made there, or in the nearest folder above that exists."""
+    """Whether files can be created in a folder, or in its nearest existing parent."""
     while not folder.exists() and folder != folder.parent:
         folder = folder.parent
     return os.access(folder, os.W_OK)
+
+
+def run_checks(model: str) -> list[Check]:
+    """Run each stage of the pipeline.
+
+    Args:
+        model: name of the model to upscale with.
+    """
+    with TemporaryDirectory(prefix="vsrkit-doctor-") as scratch:
+        folder = Path(scratch)
+        return [
+            _run_check("write and read an image", lambda: _image_round_trip(folder)),
+            _run_check("find a cut", _cut),
+            _run_check(f"upscale a video with {model}", lambda: _whole_pipeline(folder, model)),
+        ]
+
+
+def _run_check(name: str, check: Callable[[], tuple[bool, str]]) -> Check:
+    """Run one check; an exception counts as a failure."""
+    begin = time.perf_counter()
+    try:
+        passed, found = check()
+    except Exception as error:  # noqa: BLE001  any error is a result of the test
+        passed, found = False, f"{type(error).__name__}: {' '.join(str(error).split())}"
+    return Check(name, passed, f"{found} ({time.perf_counter() - begin:.1f} s)")
+
+
+def _image_round_trip(folder: Path) -> tuple[bool, str]:
+    frame = (torch.arange(3 * 32 * 48) * 21 % 65536).reshape(3, 32, 48) / 65535
+    write_image(folder / "frame.png", frame, bits=16)
+    error = float((read_image(folder / "frame.png") - frame).abs().max()) * 65535
+    return error < 0.5, f"16 bits, largest error {error:.2f} steps"
+
+
+def _cut() -> tuple[bool, str]:
+    clip = _bundled()
+    other = clip.flip(-1, -2).roll(1, 1)  # rotated by 180 degrees, colour channels swapped
+    found = [n for n, (_, cut) in enumerate(mark_cuts([*clip, *other])) if cut]
+    place = f"frame {', '.join(map(str, found))}" if found else "no frame"
+    return found == [TEST_FRAMES], f"at {place} of {2 * TEST_FRAMES}"
+
+
+def _whole_pipeline(folder: Path, model: str) -> tuple[bool, str]:
+    hr = _bundled()
+    small, large = folder / "in.mp4", folder / "out.mkv"
+    # The highest quality, so that the encoder hardly affects the scores.
+    write_video(small, degrade(hr, BI(TEST_SCALE)), frames_per_second=Fraction(25), crf=1)
+    made = upscale_video(small, large, options=UpscaleOptions(model=model, device="cpu", crf=1))
+    lr, sr = list(open_source(small).frames()), list(open_source(large).frames())
+    if len(sr) != TEST_FRAMES or made.frames != TEST_FRAMES:
+        return False, f"{len(sr)} frames instead of {TEST_FRAMES}"
+    if not all(torch.isfinite(frame).all() for frame in sr):
+        return False, "the output contains NaN or infinity"
+    if sr[0].shape != hr[0].shape:
+        return False, f"frames of shape {tuple(sr[0].shape)} instead of {tuple(hr[0].shape)}"
+    ours = mean_psnr_y(sr, hr)
+    bicubic = mean_psnr_y([imresize(frame, TEST_SCALE) for frame in lr], hr)
+    kept = mean_psnr_y([imresize(frame, Fraction(1, TEST_SCALE)) for frame in sr], lr)
+    text = f"{len(sr)} frames, {ours:.2f} dB, bicubic {bicubic:.2f} dB, downscaled {kept:.1f} dB"
+    # Bicubic through the encoder may be slightly worse than without.
+    better = ours > bicubic - 0.1 if model == "bicubic" else ours > bicubic
+    return better, text
+
+
+def _bundled() -> Tensor:
+    """The first frames of the bundled clip, (T, 3, 400, 704)."""
+    with as_file(files("vsrkit").joinpath("assets", "city.mp4")) as path:
+        return torch.stack(list(islice(read_video(path), TEST_FRAMES)))

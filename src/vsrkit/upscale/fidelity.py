@@ -17,7 +17,8 @@ from torch import Tensor
 
 from vsrkit.errors import VideoError
 from vsrkit.evaluate.metrics import luma
-from vsrkit.evaluate.page import inline_png, render_page, write_page
+from vsrkit.evaluate.page import inline_png, render_page
+from vsrkit.hardware.files import write_atomically
 from vsrkit.inference.shots import mark_cuts
 from vsrkit.models.layers.resample import bicubic_matrix, resample
 from vsrkit.video.images import encode_png
@@ -78,7 +79,7 @@ def write_report(source: Source | str | Path, target: Source | str | Path, page:
     """Compare a video with its upscaled copy and write the page; returns what is on it."""
     source, target = (x if isinstance(x, Source) else open_source(x) for x in (source, target))
     fidelity = compare_videos(source, target)
-    write_page(page, report_page(fidelity, source.path.name, target.path.name))
+    write_atomically(page, report_page(fidelity, source.path.name, target.path.name))
     return fidelity
 
 

@@ -98,7 +98,7 @@ def _where_from(name: str) -> str:
 
 def weights_table(rows: list[Row]) -> Table:
     """The rows as a table for the terminal."""
-    table = Table("model", "here", "download", "licence", "from")
+    table = Table("model", "installed", "download", "licence", "source")
     for row in rows:
         here, download = _megabytes(row.size_bytes), _megabytes(row.download_bytes)
         table.add_row(row.name, here or "no", download or "-", row.licence, row.source)

@@ -72,16 +72,16 @@ def table(rows: list[dict[str, Any]]) -> Table:
         box=None,
         pad_edge=False,
         header_style="bold",
-        caption="GFLOP per MP: arithmetic for one output frame of a million input pixels",
+        caption="GFLOP per MP: operations per output frame and megapixel of input",
     )
     view.add_column("model", no_wrap=True)
     view.add_column("parameters", justify="right", no_wrap=True)
     view.add_column("frames", no_wrap=True)
     view.add_column("GFLOP per MP", justify="right")
-    view.add_column("weights")
+    view.add_column("weights installed")
     view.add_column("licence")
     for row in rows:
-        weights = "yes" if row["weights"] else ("none" if row["needs_weights"] else "-")
+        weights = "yes" if row["weights"] else ("no" if row["needs_weights"] else "-")
         view.add_row(
             row["name"],
             f"{row['parameters']:,}",
