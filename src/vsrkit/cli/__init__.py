@@ -10,12 +10,10 @@ import typer
 
 from vsrkit.cli import (
     evaluate,
-    inspect,
     models,
     plan,
-    reproduce,
+    research,
     support,
-    theory,
     train,
     upscale,
 )
@@ -29,7 +27,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for group in (upscale, plan, support, models, evaluate, inspect, train, theory, reproduce):
+for group in (upscale, plan, support, models, evaluate, research, train):
     app.add_typer(group.commands)
 
 

@@ -1,4 +1,4 @@
-"""`vsrkit reproduce ablation`: equal steps, resumed where it stopped, table and curves."""
+"""`vsrkit reproduce ablation`: variants, budget, resuming, tables and curves."""
 
 import csv
 import json
@@ -15,7 +15,7 @@ from vsrkit.errors import StoppedError, VsrkitError
 from vsrkit.models.vsrt import VSRT
 from vsrkit.models.vsrt_small import SmallConfig, VSRTSmall
 from vsrkit.models.zoo import load_model
-from vsrkit.research.reproduce import ablation, variants
+from vsrkit.research.reproduce import ablation, ablation_settings
 from vsrkit.research.reproduce.ablation import (
     chosen_variants,
     config_of,
@@ -26,8 +26,17 @@ from vsrkit.research.reproduce.ablation import (
     steps_within,
     uses_spynet,
 )
-from vsrkit.research.reproduce.ablation_report import ablation_figure, ablation_rows, write_ablation
-from vsrkit.research.reproduce.ablation_settings import Settings, seconds_of, settings_from
+from vsrkit.research.reproduce.ablation_results import (
+    ablation_figure,
+    ablation_rows,
+    write_ablation,
+)
+from vsrkit.research.reproduce.ablation_settings import (
+    Settings,
+    parse_duration,
+    settings_from,
+    variants_of,
+)
 from vsrkit.train.config import ConfigError
 from vsrkit.train.warm_start import warm_start
 
@@ -45,12 +54,14 @@ def video(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def tiny(monkeypatch):
-    """A net of one block of everything."""
+    """Networks with one block of every kind."""
     one = {"depth": 1, "channels": 4, "extract_blocks": 0, "tower_blocks": 0,
            "reconstruct_blocks": 0, "token_width": 4}  # fmt: skip
-    monkeypatch.setattr(variants, "SMALL_VSRT", replace(variants.SMALL_VSRT, **one))
+    monkeypatch.setattr(
+        ablation_settings, "SMALL_VSRT", replace(ablation_settings.SMALL_VSRT, **one)
+    )
     small = SmallConfig(channels=8, tower_blocks=1, head_blocks=1, attention_channels=8)
-    monkeypatch.setattr(variants, "SMALL", small)
+    monkeypatch.setattr(ablation_settings, "SMALL", small)
 
 
 def settings(video, **changes):
@@ -58,8 +69,8 @@ def settings(video, **changes):
     return Settings(**(values | changes))
 
 
-def test_the_variants_take_away_what_their_names_say():
-    found = variants.variants_of("vsrt")
+def test_the_variants_lack_the_parts_in_their_names():
+    found = variants_of("vsrt")
     assert [v.name for v in found] == NAMES
     nets = {v.name: VSRT(v.config) for v in found}
     assert nets["w/o STCSA"].layers[0].attention is None
@@ -69,26 +80,26 @@ def test_the_variants_take_away_what_their_names_say():
     assert [v.name for v in found if uses_spynet(v)] == ["full", "w/o STCSA", "3 frames", "1 frame"]
     assert [nets[n].spec.context.size for n in NAMES] == [5, 5, 5, 5, 5, 3, 1]
     assert [v.frames for v in found] == [5, 5, 5, 5, 5, 3, 1]
-    for variant in variants.variants_of("vsrt-s"):
+    for variant in variants_of("vsrt-s"):
         assert VSRTSmall(variant.config).spec.scale == 4
         assert "/" not in variant.slug
 
 
-@pytest.mark.parametrize("variant", variants.variants_of("vsrt-s-trained"), ids=lambda v: v.slug)
+@pytest.mark.parametrize("variant", variants_of("vsrt-s-trained"), ids=lambda v: v.slug)
 def test_trained_variants_start_from_the_shipped_weights(variant, video, tmp_path):
     chosen = settings(video, model="vsrt-s-trained", validation=("a",))
     config = config_of(variant, chosen, tmp_path, tmp_path / "run", steps=2, validations=1, seed=0)
     assert config.warm_start == ("vsrt-s",)
     assert config.validation == ("a",)
     taken = warm_start(load_model(config.model), "vsrt-s")
-    # Where attention sees no other frame, it has no distances in time.
+    # Attention over one frame has no distances in time.
     assert taken.misfits == (["attention.distance"] if variant.name == "1 frame" else [])
     left_out = {name.split(".")[0] for name in taken.unused}
     assert left_out == {"w/o STCSA": {"attention"}, "w/o flow": {"flow"}}.get(variant.name, set())
 
 
-def test_one_frame_of_ours_learns_from_the_same_clips_and_sees_no_neighbour():
-    found = {v.name: v for v in variants.variants_of("vsrt-s", frames=4)}
+def test_the_one_frame_preset_uses_the_same_clips_and_no_neighbour():
+    found = {v.name: v for v in variants_of("vsrt-s", frames=4)}
     assert [found[name].frames for name in ("full", "3 frames", "1 frame")] == [4, 3, 4]
     model = found["1 frame"].build().eval()
     for p in model.parameters():
@@ -146,7 +157,7 @@ def test_a_whole_ablation_is_trained_and_written(video, tmp_path):
     assert scores["1 frame"][1][-1] == pytest.approx(rows[-1].psnr_y)
 
 
-def test_a_stopped_ablation_goes_on_with_the_same_steps(video, tmp_path, monkeypatch):
+def test_a_stopped_ablation_resumes_with_the_same_steps(video, tmp_path, monkeypatch):
     chosen = settings(video, model="vsrt-s", variants=("w/o flow",), seeds=2)
     whole = tmp_path / "whole"
     run_ablation(chosen, whole)
@@ -155,12 +166,12 @@ def test_a_stopped_ablation_goes_on_with_the_same_steps(video, tmp_path, monkeyp
     def interrupted(config, **options):
         trained.append(config.run_dir)
         if len(trained) == 3:
-            raise StoppedError("stopped by SIGINT after step 1; go on with --resume")
+            raise StoppedError("stopped by SIGINT after step 1; continue with --resume")
         return real(config, **options)
 
     monkeypatch.setattr(ablation, "train", interrupted)
     stopped = tmp_path / "stopped"
-    with pytest.raises(StoppedError, match=r"full, seed 1: .*; the same command again"):
+    with pytest.raises(StoppedError, match=r"full, seed 1: .*; run the same command again"):
         run_ablation(chosen, stopped)
     run_ablation(chosen, stopped)
     assert len(trained) == 5  # two done before, one stopped, two after
@@ -175,7 +186,7 @@ def test_a_stopped_ablation_goes_on_with_the_same_steps(video, tmp_path, monkeyp
         run_ablation(replace(chosen, crop=24), stopped)
 
 
-def test_the_budget_decides_the_steps_once(video, tmp_path):
+def test_the_budget_sets_the_steps_once(video, tmp_path):
     chosen = settings(
         video, model="vsrt-s", steps=0, budget_seconds=10_000.0, variants=("1 frame",)
     )
@@ -183,10 +194,10 @@ def test_the_budget_decides_the_steps_once(video, tmp_path):
     assert plan.steps > 8
     assert set(plan.seconds_per_step) == {"full", "1 frame"}
     assert make_plan(chosen, chosen_variants(chosen), tmp_path, None) == plan
-    assert [p.name for p in tmp_path.iterdir()] == ["plan.json"]  # nothing left of the timing
+    assert [p.name for p in tmp_path.iterdir()] == ["plan.json"]  # the runs for timing are deleted
 
 
-def test_a_line_cut_short_is_not_read(tmp_path):
+def test_an_incomplete_log_line_is_ignored(tmp_path):
     (tmp_path / "log.jsonl").write_text('{"step": 1, "loss": 2.0}\n{"step": 1, "loss": 3.0}\n{"st')
     assert read_log(tmp_path, "loss") == [(1, 3.0)]
 
@@ -201,11 +212,11 @@ def test_steps_fill_the_budget():
         steps_within(20, timed, seeds=1)
 
 
-def test_times_and_names():
-    assert [seconds_of(t) for t in ("90s", "30m", "1.5h")] == [90, 1800, 5400]
+def test_durations_and_wrong_settings():
+    assert [parse_duration(t) for t in ("90s", "30m", "1.5h")] == [90, 1800, 5400]
     for wrong in ("30", "m", "2d", ""):
         with pytest.raises(VsrkitError, match="90s, 30m or 2h"):
-            seconds_of(wrong)
+            parse_duration(wrong)
     with pytest.raises(VsrkitError, match="no variant called 'w/o all'"):
         chosen_variants(Settings(data="x", variants=("w/o all",)))
     with pytest.raises(VsrkitError, match="between 0 and 1"):
@@ -219,7 +230,7 @@ def test_times_and_names():
     assert settings_from(data=None, budget="1m").data.endswith("city.mp4")
 
 
-def test_our_own_preset_by_the_command(video, tmp_path):
+def test_the_command_trains_the_preset(video, tmp_path):
     words = ["reproduce", "ablation", "-m", "vsrt-s", "--data", str(video), "-o", str(tmp_path),
              "--variant", "w/o STCSA", "--variant", "1 frame", "--steps", "1", "--crop", "16",
              "--batch-size", "1", "--workers", "0"]  # fmt: skip

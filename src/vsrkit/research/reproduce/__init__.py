@@ -1,1 +1,1 @@
-"""The paper's tables measured again, and its ablations trained again in small."""
+"""Measure the published tables again, and train the ablations of the paper at a small scale."""

@@ -1,10 +1,10 @@
-"""Train the variants of an ablation with equal steps and seeds inside a budget of time.
+"""Train the variants of an ablation with equal steps and seeds within a time budget.
 
-    folder/plan.json             the settings, and the steps that the budget holds; made once
-    folder/runs/VARIANT/SEED/    a training run each, as `vsrkit train` leaves it
+    folder/plan.json             the settings and the number of steps; written once
+    folder/runs/VARIANT/SEED/    one training run, as written by `vsrkit train`
     folder/ablation.{md,csv,json,svg}
 
-The same command again goes on where it was stopped.
+Running the same command again resumes where it was stopped.
 """
 
 import json
@@ -23,24 +23,28 @@ from vsrkit.data.clips import OnProgress
 from vsrkit.errors import StoppedError, VsrkitError
 from vsrkit.models.vsrt import VSRTConfig
 from vsrkit.models.zoo import load_model, local_weights, save_model
-from vsrkit.research.reproduce.ablation_settings import Settings
-from vsrkit.research.reproduce.variants import OURS_FRAMES, Variant, variants_of
+from vsrkit.research.reproduce.ablation_settings import (
+    PRESET_FRAMES,
+    Settings,
+    Variant,
+    variants_of,
+)
 from vsrkit.train.checkpoint import write_json
 from vsrkit.train.config import ConfigError, Source, TrainConfig
 from vsrkit.train.loop import train
 
 log = logging.getLogger("vsrkit")
 
-LEAST_STEPS = 8
-TIMED_STEPS = 4  # of each variant, the first not counted
-VALIDATIONS = (8, 4, 2, 1)  # of each run: the most that take no more than this share of the time
-VALIDATION_SHARE = 0.25
+MIN_STEPS = 8
+TIMED_STEPS = 4  # of each variant; the first is not counted
+VALIDATIONS = (8, 4, 2, 1)  # of each run: the first that fits into VALIDATION_SHARE
+VALIDATION_SHARE = 0.25  # of the time
 FLOW_SOURCE = "basicvsr-reds4"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """Settings with the number of steps, and what was timed to find it (if it was not given)."""
+    """Settings with the number of steps, and the timings it was computed from (unless given)."""
 
     settings: Settings
     steps: int
@@ -51,7 +55,12 @@ class Plan:
 def run_ablation(
     settings: Settings, folder: Path, *, on_progress: OnProgress | None = None
 ) -> Plan:
-    """Train every variant with every seed; finished runs are left alone, stopped ones go on."""
+    """Train every variant with every seed; finished runs are kept, stopped ones are resumed.
+
+    settings: of the ablation.
+    folder: of the plan and the runs.
+    on_progress: as for `train`.
+    """
     variants = chosen_variants(settings)
     warm_flow(settings, folder)
     plan = make_plan(settings, variants, folder, on_progress)
@@ -80,21 +89,21 @@ def _train(config: TrainConfig, what: str, on_progress: OnProgress | None) -> No
         train(config, resume=resume, on_progress=on_progress)
     except StoppedError as error:
         raise StoppedError(
-            f"{what}: {str(error).split(';')[0]}; the same command again goes on there"
+            f"{what}: {str(error).split(';')[0]}; run the same command again to resume"
         ) from error
 
 
 def chosen_variants(settings: Settings) -> list[Variant]:
-    """Those that were asked for, the full model always among them."""
-    known = variants_of(settings.model, settings.frames or OURS_FRAMES)
+    """The variants that the settings select, always with the full model."""
+    known = variants_of(settings.model, settings.frames or PRESET_FRAMES)
     names = [v.name for v in known]
     if unknown := [name for name in settings.variants if name not in names]:
-        raise VsrkitError(f"no variant called {unknown[0]!r}; there are {', '.join(names)}")
+        raise VsrkitError(f"no variant called {unknown[0]!r}; known variants: {', '.join(names)}")
     return [v for v in known if not settings.variants or v.name in ("full", *settings.variants)]
 
 
 def run_dir(folder: Path, variant: Variant, seed: int) -> Path:
-    """Where one training run has its files."""
+    """The folder of one training run."""
     return folder / "runs" / variant.slug / str(seed)
 
 
@@ -104,12 +113,12 @@ def is_finished(place: Path, steps: int) -> bool:
 
 
 def read_log(place: Path, name: str) -> list[tuple[int, float]]:
-    """(step, value) of each report of one number; after a resume the later report of a step."""
+    """(step, value) of each log line that has a value; after a resume the later line counts."""
     path = place / "log.jsonl"
     if not path.is_file():
         return []
     text = path.read_text(encoding="utf-8")
-    # A line without its end was being written when the run was killed.
+    # A last line without its newline is incomplete: the run was killed while writing it.
     lines = [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
     return sorted({line["step"]: line[name] for line in lines if name in line}.items())
 
@@ -117,7 +126,13 @@ def read_log(place: Path, name: str) -> list[tuple[int, float]]:
 def make_plan(
     settings: Settings, variants: Sequence[Variant], folder: Path, on_progress: OnProgress | None
 ) -> Plan:
-    """The plan of the folder if there is one, else a new one by timing each variant."""
+    """Read the plan of the folder, or write a new one after timing each variant.
+
+    settings: of the ablation; must equal those of an existing plan.
+    variants: to train.
+    folder: of the ablation.
+    on_progress: as for `train`.
+    """
     path = folder / "plan.json"
     if path.is_file():
         plan = _read_plan(path)
@@ -126,7 +141,7 @@ def make_plan(
             changed = [f"{k} was {old[k]!r}" for k in old if old[k] != new[k]]
             raise ConfigError(
                 f"{folder} holds an ablation with other settings ({', '.join(changed)}); "
-                "give those again, or another --output"
+                "use the same settings, or another --output"
             )
         return plan
     plan = _new_plan(settings, variants, folder, on_progress)
@@ -164,17 +179,22 @@ def _read_plan(path: Path) -> Plan:
 def steps_within(
     seconds: float, timed: dict[str, tuple[float, float]], seeds: int
 ) -> tuple[int, int]:
-    """Steps and validations of each run, so that all of them fit."""
+    """The numbers of steps and of validations of each run with which all runs fit.
+
+    seconds: for all runs.
+    timed: for each variant, seconds of a step, and seconds to start, validate and save.
+    seeds: runs of each variant.
+    """
     per_step = seeds * sum(step for step, _ in timed.values())
-    around = seeds * sum(extra for _, extra in timed.values())  # of one validation, about
-    fitting = [v for v in VALIDATIONS if (v + 1) * around <= VALIDATION_SHARE * seconds]
+    overhead = seeds * sum(extra for _, extra in timed.values())  # of about one validation
+    fitting = [v for v in VALIDATIONS if (v + 1) * overhead <= VALIDATION_SHARE * seconds]
     validations = fitting[0] if fitting else VALIDATIONS[-1]
-    left = seconds - (validations + 1) * around  # one more for starting and saving
-    if left < LEAST_STEPS * per_step:
-        least = 2 * around + LEAST_STEPS * per_step
+    left = seconds - (validations + 1) * overhead  # one more for start and save
+    if left < MIN_STEPS * per_step:
+        least = 2 * overhead + MIN_STEPS * per_step
         raise VsrkitError(
-            f"{max(0.0, seconds):.0f} s are left of the budget after timing, and {least:.0f} s "
-            "are the least for these variants; give a larger --budget, fewer --variant or --steps"
+            f"{max(0.0, seconds):.0f} s of the budget are left after timing, but these variants "
+            f"need {least:.0f} s; use a larger --budget, fewer --variant, or --steps"
         )
     return int(left / per_step), validations
 
@@ -182,7 +202,7 @@ def steps_within(
 def time_variant(
     variant: Variant, settings: Settings, folder: Path, on_progress: OnProgress | None
 ) -> tuple[float, float]:
-    """Seconds of a step, and seconds around the steps: to start, to validate, to save."""
+    """Seconds of a step, and seconds to start, validate and save."""
     folder.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix=".timing-", dir=folder) as scratch:
         place = Path(scratch) / "run"
@@ -207,7 +227,15 @@ def config_of(
     validations: int,
     seed: int,
 ) -> TrainConfig:
-    """The run of one variant and one seed; its fresh weights are written beside it."""
+    """The training config of one variant and seed; its initial weights are written to a file.
+
+    variant: to train.
+    settings: of the ablation.
+    folder: of the ablation.
+    place: the folder of the run.
+    steps, validations: of the run.
+    seed: of the initial weights and of the run.
+    """
     start = place.parent / f"start-{seed}.safetensors"
     if not start.exists():
         torch.manual_seed(seed)
@@ -215,7 +243,7 @@ def config_of(
         save_model(start, variant.build())
     warm = list(settings.warm_start)
     if settings.model == "vsrt-s-trained":
-        warm.insert(0, "vsrt-s")  # what is missing there starts fresh
+        warm.insert(0, "vsrt-s")  # parts that it lacks keep their random weights
     if (flow := folder / "flow.safetensors").exists() and uses_spynet(variant):
         warm.append(f"flow={flow}")
     return TrainConfig(
@@ -225,20 +253,20 @@ def config_of(
         warm_start=tuple(warm),
         validation=settings.validation,
         validation_share=settings.held_out,
-        validation_frames=7 if settings.model == "vsrt" else 17,  # ours carry along whole clips
-        validation_crop=64,  # attention over whole frames would take most of the budget
+        validation_frames=7 if settings.model == "vsrt" else 17,  # presets use whole clips
+        validation_crop=64,  # attention over whole frames would use most of the budget
         steps=steps,
         batch_size=settings.batch_size,
         frames=variant.frames,
         crop=settings.crop,
         optimizer="adam" if settings.model == "vsrt" else "muon",
         learning_rate=settings.learning_rate,
-        # Muon makes large steps of a flow network's faint gradient: it drifts.
+        # Muon turns the small gradient of a flow network into large steps, and flow gets worse.
         flow_learning_rate_scale=0.1 if settings.model == "vsrt" else 0.0,
         minimum_learning_rate=settings.learning_rate / 100,
         warmup_steps=min(20, steps // 4),
         clip_gradients=0.5,
-        ema_decay=0.99,  # the last steps of a short run scatter
+        ema_decay=0.99,  # the last steps of a short run are noisy
         precision=settings.precision,
         device=settings.device,
         workers=settings.workers,
@@ -250,25 +278,25 @@ def config_of(
 
 
 def uses_spynet(variant: Variant) -> bool:
-    """Whether a variant has a SPyNet, which arrives trained in the paper."""
+    """Whether a variant has a SPyNet, which starts with trained weights in the paper."""
     config = variant.config
     return isinstance(config, VSRTConfig) and config.flow and config.feed_forward == "boff"
 
 
 def warm_flow(settings: Settings, folder: Path) -> None:
-    """Put a trained SPyNet into the folder, taken from BasicVSR's weights if they are at hand."""
+    """Write a trained SPyNet into the folder, from the weights of BasicVSR if they are stored."""
     target = folder / "flow.safetensors"
     given = any(source.startswith("flow=") for source in settings.warm_start)
     if settings.model != "vsrt" or given or target.exists() or (folder / "plan.json").exists():
         return
     if local_weights(FLOW_SOURCE) is None:
         log.warning(
-            "SPyNet starts untrained, which wrongs every variant that uses flow; "
-            "`vsrkit weights get %s` brings a trained one",
+            "SPyNet starts untrained, a disadvantage for every variant with flow; "
+            "`vsrkit weights get %s` downloads a trained one",
             FLOW_SOURCE,
         )
         return
     folder.mkdir(parents=True, exist_ok=True)
     flow = load_model(FLOW_SOURCE).get_submodule("spynet")
     save_file({name: value.contiguous() for name, value in flow.state_dict().items()}, target)
-    log.info("SPyNet starts as %s has it", FLOW_SOURCE)
+    log.info("SPyNet starts with the weights of %s", FLOW_SOURCE)

@@ -1,4 +1,4 @@
-"""`vsrkit reproduce vid4` and its sisters: which rows, what is measured, what is kept."""
+"""`vsrkit reproduce vid4`, `reds4` and `vimeo90k-t`: rows, measurement, stored results."""
 
 import json
 from pathlib import Path
@@ -15,9 +15,14 @@ from vsrkit.models.rrn import RRN, RRNConfig
 from vsrkit.models.vsrt import VSRT, VSRTConfig
 from vsrkit.models.zoo import MODELS, local_weights, save_model
 from vsrkit.models.zoo.fetch import SOURCES
-from vsrkit.research.reproduce import measure
-from vsrkit.research.reproduce.measure import Measured, reproduce_table
-from vsrkit.research.reproduce.tables import MODEL_OF, RECIPES, rows_of
+from vsrkit.research.reproduce import published_tables
+from vsrkit.research.reproduce.published_tables import (
+    MODEL_OF,
+    RECIPES,
+    Measured,
+    reproduce_table,
+    rows_of,
+)
 
 
 def vsrkit(*words: object):
@@ -35,7 +40,7 @@ def vid4(tmp_path: Path) -> Path:
     [("reds4", "reds4", 9), ("vid4", "vid4", 13), ("vimeo90k-t", "vimeo90k-t", 9),
      ("vimeo90k-t", "vimeo90k-t-rgb", 8)],
 )  # fmt: skip
-def test_every_printed_row_is_there_and_has_a_model_or_a_reason(table, protocol, printed):
+def test_every_published_row_has_a_model_or_a_reason(table, protocol, printed):
     rows = rows_of(table, PROTOCOLS[protocol])
     assert sum(r.published is not None for r in rows) == printed
     for row in rows:
@@ -68,7 +73,7 @@ def test_rows_are_chosen_by_model_method_or_file(tmp_path):
     ]
     (row,) = rows_of("vid4", rules, [f"VSR-Transformer={file}"])
     assert (row.model, row.source) == ("vsrt-vimeo", str(file))
-    with pytest.raises(WeightsError, match="a model of RRNConfig, vsrt-vimeo wants VSRTConfig"):
+    with pytest.raises(WeightsError, match="a model of RRNConfig, vsrt-vimeo needs VSRTConfig"):
         rows_of("vid4", rules, [f"vsrt-vimeo={other}"])
     (outside,) = rows_of("vid4", rules, ["rrn-5l"])
     assert (outside.published, outside.model) == (None, "rrn-5l")
@@ -78,7 +83,7 @@ def test_rows_are_chosen_by_model_method_or_file(tmp_path):
         rows_of("vid4", rules, ["rcan=gone.pth"])
 
 
-def test_prints_published_ours_and_what_is_missing(vid4, tmp_path):
+def test_prints_published_and_measured_results_and_missing_weights(vid4, tmp_path):
     words = ("-m", "bicubic", "-m", "VSR-Transformer", "-m", "BasicVSR")
     done = vsrkit("reproduce", "vid4", "--data", vid4, "-o", tmp_path / "out", *words,
                   "--json", tmp_path / "t.json")  # fmt: skip
@@ -89,7 +94,7 @@ def test_prints_published_ours_and_what_is_missing(vid4, tmp_path):
     assert "vsrkit weights get basicvsr-vimeo90k-bi" in done.output
     assert "27.36/0.8258" in done.output
     assert "protocol vid4: Y" in done.output
-    assert "wrong with the data: calendar: partial: 2 of 41 frames" in done.output
+    assert "problem in the data: calendar: partial: 2 of 41 frames" in done.output
     content = json.loads((tmp_path / "t.json").read_text())
     assert [row["method"] for row in content["rows"]][:2] == ["Bicubic", "VSR-Transformer"]
     assert content["rows"][0]["ours"]["average"]["psnr"] > 0
@@ -105,15 +110,15 @@ def test_a_full_set_has_a_difference():
     assert Measured(row=row, ours=ours | {"partial": True}).difference is None
 
 
-def test_finished_rows_are_kept_until_something_changes(vid4, tmp_path, monkeypatch):
+def test_finished_rows_are_reused_until_something_changes(vid4, tmp_path, monkeypatch):
     runs = []
-    real = measure.evaluate_models
+    real = published_tables.evaluate_models
 
     def counted(models, *rest, **options):
         runs.append(models)
         return real(models, *rest, **options)
 
-    monkeypatch.setattr(measure, "evaluate_models", counted)
+    monkeypatch.setattr(published_tables, "evaluate_models", counted)
     weights = tmp_path / "rrn.safetensors"
     save_model(weights, RRN(RRNConfig(blocks=1, channels=8)))
 
@@ -133,13 +138,13 @@ def test_finished_rows_are_kept_until_something_changes(vid4, tmp_path, monkeypa
     assert len(runs) == 5
 
 
-def test_wrong_data_is_one_line(tmp_path):
+def test_wrong_data_raises_a_data_error(tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError):
         reproduce_table("reds4", tmp_path / "empty", tmp_path / "out", only=["bicubic"])
 
 
-def test_the_other_tables_run(tmp_path):
+def test_the_other_tables_are_measured(tmp_path):
     write_reds(tmp_path / "reds", ("000", "011", "015", "020"))
     write_vimeo(tmp_path / "vimeo", ("00001/0001", "00001/0002"))
     for table, folder in (("reds4", "reds"), ("vimeo90k-t", "vimeo")):

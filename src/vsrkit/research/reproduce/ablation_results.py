@@ -1,4 +1,4 @@
-"""The table and the curves of an ablation, beside the paper's."""
+"""Write the results of an ablation next to those of the paper: tables and curves."""
 
 import json
 from collections.abc import Sequence
@@ -19,12 +19,12 @@ from vsrkit.research.plots import (
     write_figure,
 )
 from vsrkit.research.reproduce.ablation import Plan, chosen_variants, read_log, run_dir
-from vsrkit.research.reproduce.variants import Variant
+from vsrkit.research.reproduce.ablation_settings import Variant
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AblationRow:
-    """One variant; PSNR on Y of held-out clips after the last step, over seeds."""
+    """The result of one variant: PSNR on Y of held-out clips after the last step, over seeds."""
 
     variant: str
     parameters: int
@@ -33,8 +33,8 @@ class AblationRow:
     psnr_y: float
     psnr_y_low: float
     psnr_y_high: float
-    difference: float  # to the full model
-    difference_low: float  # of the same seed
+    difference: float  # to the full model with the same seed
+    difference_low: float
     difference_high: float
     published_psnr: float | None  # REDS4, RGB
     published_difference: float | None
@@ -42,15 +42,15 @@ class AblationRow:
 
 
 def ablation_rows(plan: Plan, folder: Path) -> list[AblationRow]:
-    """A row for each variant, in the plan's order."""
+    """A row for each variant, in the order of the plan."""
     variants = chosen_variants(plan.settings)
     scores = {v.name: _last_scores(plan, v, folder) for v in variants}
     published = _published()
-    printed_full = published.get("VSR-Transformer")
+    published_full = published.get("VSR-Transformer")
     rows = []
     for variant in variants:
-        own, printed = scores[variant.name], published.get(variant.published)
-        apart = [a - b for a, b in zip(own, scores["full"], strict=True)]
+        own, paper = scores[variant.name], published.get(variant.published)
+        differences = [a - b for a, b in zip(own, scores["full"], strict=True)]
         rows.append(
             AblationRow(
                 variant=variant.name,
@@ -60,15 +60,15 @@ def ablation_rows(plan: Plan, folder: Path) -> list[AblationRow]:
                 psnr_y=_mean(own),
                 psnr_y_low=min(own),
                 psnr_y_high=max(own),
-                difference=_mean(apart),
-                difference_low=min(apart),
-                difference_high=max(apart),
-                published_psnr=printed,
+                difference=_mean(differences),
+                difference_low=min(differences),
+                difference_high=max(differences),
+                published_psnr=paper,
                 published_difference=(
-                    None if printed is None or printed_full is None
-                    else round(printed - printed_full, 2)
+                    None if paper is None or published_full is None
+                    else round(paper - published_full, 2)
                 ),
-                seconds_per_step=_usual_seconds(run_dir(folder, variant, 0)),
+                seconds_per_step=_median_seconds(run_dir(folder, variant, 0)),
             )
         )  # fmt: skip
     return rows
@@ -84,7 +84,7 @@ def _published() -> dict[str, float]:
     return {row.method: float(row.average[0]) for row in rows}
 
 
-def _usual_seconds(place: Path) -> float:
+def _median_seconds(place: Path) -> float:
     return median(seconds for _, seconds in read_log(place, "seconds"))
 
 
@@ -93,7 +93,7 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def write_ablation(plan: Plan, folder: Path) -> list[Path]:
-    """ablation.md, .csv, .json and .svg."""
+    """Write ablation.md, .csv, .json and .svg; returns the files."""
     rows = ablation_rows(plan, folder)
     files = [folder / f"ablation.{kind}" for kind in ("md", "csv", "json", "svg")]
     files[0].write_text(as_markdown(plan, rows), encoding="utf-8")
@@ -105,7 +105,7 @@ def write_ablation(plan: Plan, folder: Path) -> list[Path]:
 
 
 def as_markdown(plan: Plan, rows: Sequence[AblationRow]) -> str:
-    """The table, and under it what its numbers mean."""
+    """The table, and below it how it was measured."""
     lines = [
         "| variant | parameters | PSNR-Y held out | to full | paper (REDS4) | to full | s/step |",
         "|---|---|---|---|---|---|---|",
@@ -130,19 +130,19 @@ def as_markdown(plan: Plan, rows: Sequence[AblationRow]) -> str:
 
 
 def _spread(low: float, high: float, sign: str) -> str:
-    """The least and the largest over seeds."""
+    """The lowest and the highest over seeds."""
     return f" ({low:{sign}.3f} to {high:{sign}.3f})"
 
 
 def describe(plan: Plan) -> str:
-    """How these numbers came about, in a sentence or two."""
+    """How the numbers were measured."""
     s, frames = plan.settings, chosen_variants(plan.settings)[0].frames
     return (
         f"{plan.steps} steps of {s.batch_size} x {frames} frames, LR crops of {s.crop}x{s.crop} "
         f"pixels, {s.seeds} {'seed' if s.seeds == 1 else 'seeds'}, {s.precision}; mean PSNR on Y "
-        "of clips that were not learnt from, after the last step (over seeds; differences are "
-        "between equal seeds). The paper's numbers are of a far larger net after about a million "
-        "steps: compare signs, not sizes."
+        "of held-out clips after the last step, over seeds; differences are between equal seeds. "
+        "The paper's numbers are of a far larger network after about a million steps: compare the "
+        "signs of the differences, not their sizes."
     )
 
 
