@@ -22,7 +22,7 @@ from vsrkit import UpscaleOptions, __version__, load_model, upscale_video
 from vsrkit.hardware.memory import keep_freed_memory
 from vsrkit.hardware.precision import resolve_precision
 from vsrkit.models.zoo import build_model
-from vsrkit.models.zoo.counting import gflop_per_megapixel
+from vsrkit.models.zoo.listing import gflop_per_megapixel
 
 RESULT = Path(__file__).parent / "results" / "presets.json"
 TEACHER = "basicvsr-vimeo90k-bi"

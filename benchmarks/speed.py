@@ -46,7 +46,7 @@ from vsrkit.models.layers.deform import deform_conv
 from vsrkit.models.spec import Carried, Segments, Window
 from vsrkit.models.vsrt import REDS, VSRT
 from vsrkit.models.zoo import build_model, list_models
-from vsrkit.models.zoo.counting import CountOnly
+from vsrkit.models.zoo.listing import CountOnly
 
 RESULTS = Path(__file__).parent / "results"
 CENTRE = slice(2, 3)

@@ -12,8 +12,7 @@ import typer
 from vsrkit import __version__, cli
 from vsrkit.errors import StoppedError, VsrkitError
 from vsrkit.models.zoo import list_models
-from vsrkit.models.zoo.counting import CountOnly
-from vsrkit.models.zoo.listing import count_facts
+from vsrkit.models.zoo.listing import CountOnly, count_facts
 from vsrkit.support import demo
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from tests.golden.zoo.recipe import about, check_gradients, facts, filled, golden, sampled
 
-from vsrkit.models.layers.horn_schunck import horn_schunck
+from vsrkit.models.layers.flow import horn_schunck
 from vsrkit.models.rbpn import RBPN, Projections, RBPNConfig, detect, public_name
 
 SMALL = RBPNConfig(frames=3, base_channels=8, channels=4, blocks=1)

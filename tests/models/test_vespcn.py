@@ -4,9 +4,8 @@ import pytest
 import torch
 from tests.golden.zoo.recipe import about, facts, filled, golden, sampled
 
-from vsrkit.models.layers.luma import rgb_to_ycbcr, ycbcr_to_rgb
 from vsrkit.models.layers.resample import imresize
-from vsrkit.models.vespcn import VESPCN, VESPCNConfig, detect
+from vsrkit.models.vespcn import VESPCN, VESPCNConfig, detect, rgb_to_ycbcr, ycbcr_to_rgb
 
 CASES = {"vespcn_y": VESPCNConfig(), "vespcn_rgb": VESPCNConfig(luma=False)}
 PARAMETERS = {"vespcn_y": 93_992, "vespcn_rgb": 108_232}

@@ -11,8 +11,7 @@ from tests.paths import GOLDEN
 
 from vsrkit.errors import VsrkitError
 from vsrkit.models.layers.blocks import FrameNorm
-from vsrkit.models.layers.patch_attention import attention_weights
-from vsrkit.models.layers.position import position_release, position_xyt
+from vsrkit.models.layers.patch_attention import attention_weights, position_release, position_xyt
 from vsrkit.models.vsrt import PAPER, REDS, VSRT, VSRTConfig
 from vsrkit.models.zoo import build_model
 from vsrkit.models.zoo.vsrt_files import detect, public_name

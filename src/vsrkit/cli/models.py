@@ -1,9 +1,12 @@
 """The commands `vsrkit models` and `vsrkit weights`."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from vsrkit.models.zoo.fetch import Row
 
 commands = typer.Typer()
 weights = typer.Typer(help="List and install trained weights.", no_args_is_help=True)
@@ -15,7 +18,7 @@ def models(
     as_json: Annotated[bool, typer.Option("--json", help="Print the list as JSON.")] = False,
 ) -> None:
     """List the models with their size, input frames, computation, weights and licence."""
-    from vsrkit.models.zoo.listing import describe_all, table
+    from vsrkit.models.zoo.listing import describe_all
 
     rows = describe_all()
     if as_json:
@@ -23,9 +26,7 @@ def models(
 
         typer.echo(json.dumps(rows, indent=2))
     else:
-        from rich.console import Console
-
-        Console().print(table(rows))
+        _print_models(rows)
 
 
 @weights.command("list")
@@ -33,7 +34,7 @@ def list_weights(
     as_json: Annotated[bool, typer.Option("--json", help="Print the list as JSON.")] = False,
 ) -> None:
     """List the available weights with their size, licence and source."""
-    from vsrkit.models.zoo.fetch import list_weights, weights_table
+    from vsrkit.models.zoo.fetch import list_weights
 
     rows = list_weights()
     if as_json:
@@ -42,9 +43,7 @@ def list_weights(
 
         typer.echo(json.dumps([asdict(row) for row in rows], indent=2))
     else:
-        from rich.console import Console
-
-        Console().print(weights_table(rows))
+        _print_weights(rows)
 
 
 @weights.command("get")
@@ -75,3 +74,47 @@ def get_weights(
             on_progress=lambda done, total: progress.update(task, completed=done, total=total),
         )
     typer.echo(f"{name}: {path}")
+
+
+def _print_models(rows: list[dict[str, Any]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    view = Table(
+        box=None,
+        pad_edge=False,
+        header_style="bold",
+        caption="GFLOP per MP: operations per output frame and megapixel of input",
+    )
+    view.add_column("model", no_wrap=True)
+    view.add_column("parameters", justify="right", no_wrap=True)
+    view.add_column("frames", no_wrap=True)
+    view.add_column("GFLOP per MP", justify="right")
+    view.add_column("weights installed")
+    view.add_column("licence")
+    for row in rows:
+        weights = "yes" if row["weights"] else ("no" if row["needs_weights"] else "-")
+        view.add_row(
+            row["name"],
+            f"{row['parameters']:,}",
+            row["frames"],
+            f"{row['gflop_per_megapixel']:,.0f}",
+            weights,
+            row["licence"],
+        )
+    Console().print(view)
+
+
+def _print_weights(rows: "list[Row]") -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("model", "installed", "download", "licence", "source")
+    for row in rows:
+        here, download = _megabytes(row.size_bytes), _megabytes(row.download_bytes)
+        table.add_row(row.name, here or "no", download or "-", row.licence, row.source)
+    Console().print(table)
+
+
+def _megabytes(size: int | None) -> str:
+    return f"{size / 1e6:.1f} MB" if size else ""

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from vsrkit.models.anatomy import Anatomy, Flow
 from vsrkit.models.layers.blocks import check_frames
-from vsrkit.models.layers.horn_schunck import horn_schunck
+from vsrkit.models.layers.flow import horn_schunck
 from vsrkit.models.spec import Spec, Window
 from vsrkit.models.weights import count_matching
 

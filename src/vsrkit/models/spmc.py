@@ -12,9 +12,8 @@ from torch import Tensor, nn
 
 from vsrkit.models.anatomy import Anatomy, Flow, flow_switch
 from vsrkit.models.layers.blocks import check_frames, conv3x3
-from vsrkit.models.layers.luma import enlarge_luma, rgb_to_ycbcr
 from vsrkit.models.spec import Spec, Window
-from vsrkit.models.vespcn import Motion
+from vsrkit.models.vespcn import Motion, enlarge_luma, rgb_to_ycbcr
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

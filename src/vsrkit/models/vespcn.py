@@ -3,7 +3,7 @@
 The authors published no code. This follows the paper; docs/zoo.md says what is a guess.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -14,9 +14,17 @@ from torch import Tensor, nn
 from vsrkit.models.anatomy import Anatomy, Flow, flow_switch
 from vsrkit.models.layers.blocks import check_frames, conv3x3, reflect_to_multiple
 from vsrkit.models.layers.flow import warp
-from vsrkit.models.layers.luma import enlarge_luma, rgb_to_ycbcr
+from vsrkit.models.layers.resample import imresize
 from vsrkit.models.spec import Spec, Window
 from vsrkit.models.weights import count_matching
+
+# BT.601, studio range.
+_YCBCR_OFFSET = (16 / 255, 128 / 255, 128 / 255)
+_YCBCR_FROM_RGB = (
+    (65.481 / 255, 128.553 / 255, 24.966 / 255),
+    (-37.797 / 255, -74.203 / 255, 112.0 / 255),
+    (112.0 / 255, -93.786 / 255, -18.214 / 255),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +125,37 @@ def _run(layers: nn.ModuleList, x: Tensor) -> Tensor:
     for layer in layers[:-1]:
         x = F.relu(layer(x))
     return torch.tanh(layers[-1](x))
+
+
+def rgb_to_ycbcr(frames: Tensor) -> Tensor:
+    """(..., 3, H, W) RGB in [0, 1] -> Y in 16/255 ... 235/255, Cb and Cr around 128/255."""
+    matrix, offset = _ycbcr_matrix(frames)
+    return torch.einsum("ij,...jhw->...ihw", matrix, frames) + offset
+
+
+def ycbcr_to_rgb(frames: Tensor) -> Tensor:
+    """The inverse of `rgb_to_ycbcr`: (..., 3, H, W) -> same."""
+    matrix, offset = _ycbcr_matrix(frames)
+    return torch.einsum("ij,...jhw->...ihw", matrix.double().inverse().to(frames), frames - offset)
+
+
+def enlarge_luma(clip: Tensor, enlarge: Callable[[Tensor], Tensor]) -> Tensor:
+    """Enlarge the luma of the centre frame by a network and its chroma by bicubic interpolation.
+
+    clip: (B, T, 3, H, W) RGB
+    enlarge: luma of all frames (B, T, 1, H, W) -> luma of the centre (B, 1, 4H, 4W)
+
+    Returns the centre frame (B, 1, 3, 4H, 4W).
+    """
+    y, chroma = rgb_to_ycbcr(clip).split([1, 2], 2)
+    chroma = imresize(chroma[:, clip.shape[1] // 2], 4)
+    return ycbcr_to_rgb(torch.cat([enlarge(y), chroma], 1))[:, None]
+
+
+def _ycbcr_matrix(like: Tensor) -> tuple[Tensor, Tensor]:
+    return torch.tensor(_YCBCR_FROM_RGB).to(like), torch.tensor(_YCBCR_OFFSET).to(like).view(
+        3, 1, 1
+    )
 
 
 # Our own weight files; nothing public exists.

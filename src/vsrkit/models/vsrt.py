@@ -42,8 +42,9 @@ from vsrkit.models.layers.patch_attention import (
     LinearAttention,
     TokenFeedForward,
     per_frame,
+    position_release,
+    position_xyt,
 )
-from vsrkit.models.layers.position import position_release, position_xyt
 from vsrkit.models.layers.window_cache import WindowCache
 from vsrkit.models.spec import Spec, Window
 

@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from vsrkit.models.zoo.counting import CountOnly
+from vsrkit.models.zoo.listing import CountOnly
 
 FOLDER = Path(__file__).parent
 STEP = 3  # of the pixels of an output every third is kept, in both directions

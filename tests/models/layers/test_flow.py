@@ -64,10 +64,20 @@ def test_warp_has_the_gradients_of_small_differences():
     assert torch.autograd.gradcheck(warp, (x, flow))
 
 
-def test_warp_survives_a_flow_that_is_no_number():
+@pytest.mark.parametrize("padding", ["zeros", "border"])
+def test_warp_reads_inside_the_frame_if_flow_is_nan(padding):
     flow = torch.full((1, 2, 24, 24), float("nan"), requires_grad=True)
-    for padding in ("zeros", "border"):
-        warp(torch.rand(1, 16, 24, 24, requires_grad=True), flow, padding=padding).sum().backward()
+    x = torch.rand(1, 16, 24, 24, requires_grad=True)
+    out = warp(x, flow, padding=padding)
+    out.sum().backward()
+    if padding == "border":  # NaN is the centre of the frame
+        middle = x[..., 11:13, 11:13].mean((2, 3), keepdim=True)
+        torch.testing.assert_close(out, middle.expand_as(out))
+        assert x.grad.sum() == out.numel()
+        assert not flow.grad.any()
+    else:
+        assert out.isnan().all()
+        assert not x.grad.any()
 
 
 @pytest.mark.parametrize("size", [(2, 2), (2, 7), (13, 24)])

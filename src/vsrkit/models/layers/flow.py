@@ -1,7 +1,7 @@
-"""Optical flow: `warp`, SPyNet (Ranjan and Black, 2017), and a light network for both directions.
+"""Optical flow: `warp`, SPyNet (Ranjan and Black, 2017), `LightFlow`, and flow without weights.
 
 Convention: a flow is (N, 2, H, W) in pixels, channel 0 = u (right), channel 1 = v (down).
-`flow_to_prev[t]` says where each pixel of frame t is in frame t-1.
+`flow_to_prev[t]` is where each pixel of frame t is in frame t-1.
 """
 
 import math
@@ -18,9 +18,13 @@ from vsrkit.models.layers.blocks import at_least_float32, conv3x3, memory_format
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
-ROW_CHANNELS = 16  # from which on whole pixels are moved at once: a row of numbers must pay
-LK_DAMPING = 1e-3  # of the squared slope: where there is no texture, nothing moves
-LK_LIMIT = 1.0  # pixels: a step is good for about as far as a slope reaches
+ROW_CHANNELS = 16  # fewest channels for which `_warp_rows` is faster than `grid_sample`
+LK_DAMPING = 1e-3  # added to the squared slopes: no motion where there is no texture
+LK_LIMIT = 1.0  # largest step in pixels: about as far as a slope is valid
+HS_SMOOTHNESS = 0.1  # weight of a change of the flow, against a change of brightness (0 ... 1)
+HS_COARSEST = 16  # shortest side of the coarsest pyramid level, in pixels
+HS_WARPS = 3  # per level
+HS_ITERATIONS = 20  # per warp
 
 
 def warp(
@@ -30,13 +34,13 @@ def warp(
     padding: Literal["zeros", "border"] = "zeros",
     mode: Literal["bilinear", "nearest"] = "bilinear",
 ) -> Tensor:
-    """Pull `x` backwards along `flow`: out[y, x] = x[y + v, x + u].
+    """Backward warp: out[y, x] = x[y + v, x + u].
 
     x:    (N, C, H, W)
     flow: (N, 2, H, W), pixels, channel 0 = u (right), channel 1 = v (down)
 
-    Never samples in less than float32: a bfloat16 grid cannot even name the columns of a wide
-    frame, and `grid_sample` then reads outside of it. The result has the type and layout of `x`.
+    Samples in float32 or wider: bfloat16 cannot represent the columns of a wide frame, and
+    `grid_sample` would read outside of it. The result has the dtype and memory format of `x`.
     """
     if (padding, mode) == ("zeros", "bilinear") and _can_warp_rows(x):
         return _warp_rows(x, flow)
@@ -48,22 +52,23 @@ def warp(
     grid = torch.stack(
         [2 * (columns + u) / max(w - 1, 1) - 1, 2 * (rows + v) / max(h - 1, 1) - 1], dim=-1
     )
-    if padding == "border":  # where PyTorch's backward pass reads outside of memory for NaN
+    if padding == "border":  # with NaN, PyTorch's backward pass reads out of bounds
         grid = grid.nan_to_num()
     out = F.grid_sample(wide, grid, mode=mode, padding_mode=padding, align_corners=True)
     return out.to(x.dtype).contiguous(memory_format=memory_format_of(x))
 
 
 def _can_warp_rows(x: Tensor) -> bool:
-    """Whether the values of a pixel lie side by side, and nobody asks for gradients."""
+    """Whether `x` is channels-last with enough channels, and no gradients are needed."""
     few = x.shape[1] < ROW_CHANNELS
     return not (few or torch.is_grad_enabled() or memory_format_of(x) != torch.channels_last)
 
 
 def _warp_rows(x: Tensor, flow: Tensor) -> Tensor:
-    """`warp` for channels-last features: each pixel is a weighted sum of four rows of a table.
+    """`warp` for channels-last features: each output pixel is a weighted sum of four pixels.
 
-    `grid_sample` picks single values, which takes more than twice as long there.
+    `embedding_bag` reads whole pixels; `grid_sample` reads single values and takes over twice as
+    long.
     """
     n, c, h, w = x.shape
     wide = at_least_float32(x)
@@ -84,8 +89,8 @@ def _warp_rows(x: Tensor, flow: Tensor) -> Tensor:
 
 
 def _neighbours(position: Tensor, size: int) -> list[tuple[Tensor, Tensor]]:
-    """The two places beside each position and their weights; places outside weigh nothing."""
-    position = position.clamp(-1, size)  # further out nothing changes, and numbers stay small
+    """The two integer positions around each position and their weights; 0 outside of the frame."""
+    position = position.clamp(-1, size)  # further out the weights are 0 as well
     before = position.floor()
     share = position - before
     return [
@@ -95,7 +100,7 @@ def _neighbours(position: Tensor, size: int) -> list[tuple[Tensor, Tensor]]:
 
 
 class SPyNet(nn.Module):
-    """Coarse to fine: six levels, each a small network that mends the flow of the level below."""
+    """Coarse to fine: six levels, each a small network that corrects the upsampled coarser flow."""
 
     mean: Tensor
     std: Tensor
@@ -111,7 +116,7 @@ class SPyNet(nn.Module):
         h, w = reference.shape[-2:]
         step = 2 ** (len(self.levels) - 1)
         size = (math.ceil(h / step) * step, math.ceil(w / step) * step)
-        # The convolutions may run in bfloat16, the flow itself stays float32: its unit is pixels.
+        # The convolutions may run in bfloat16; the flow, in pixels, stays float32.
         flow = self._coarse_to_fine(resize(reference, size), resize(neighbour, size))
         ratio = torch.tensor([w / size[1], h / size[0]], device=flow.device)
         return resize(flow, (h, w)) * ratio.view(1, 2, 1, 1)
@@ -175,11 +180,11 @@ def spynet_translate(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 class LightFlow(nn.Module):
     """Flow in both directions of a pair in one pass, on a grid of half the frame's size.
 
-    Each level looks at frames of twice its grid's size with 2x2 pixels stacked into channels, so
-    that the finest grid, at half size, still sees every pixel. A level gets both frames, each
-    also warped onto the other, and the flows so far; it answers with what to add to both flows.
-    Before each level but the coarsest, and once more at full size, a step in closed form brings
-    the flows most of the way (`lucas_kanade`), so that little is left to be learnt.
+    Each level takes frames of twice its grid's size with 2x2 pixels stacked into channels, so that
+    the finest grid, at half size, still sees every pixel. Its input is both frames, each frame
+    warped onto the other, and the flows so far; its output is added to both flows. Before each
+    level but the coarsest, and once more at full size, `lucas_kanade` refines the flows in closed
+    form, which leaves less to be learnt.
     """
 
     def __init__(self, channels: int = 48, levels: int = 4) -> None:
@@ -194,7 +199,7 @@ class LightFlow(nn.Module):
         return to_b, to_a
 
     def coarse_to_fine(self, a: Tensor, b: Tensor) -> list[Tensor]:
-        """Both flows (N, 4, ., .) after each level, on and in pixels of that level's grid."""
+        """Both flows (N, 4, H', W') after each level, in pixels of that level's grid."""
         step = 2 ** len(self.levels)
         size = [math.ceil(side / step) * step for side in a.shape[-2:]]
         a_levels, b_levels = self._pyramid(pad_to(a, *size)), self._pyramid(pad_to(b, *size))
@@ -233,12 +238,12 @@ def _light_level(channels: int) -> nn.Sequential:
 
 
 def _double(flow: Tensor) -> Tensor:
-    """Flow on a grid of twice the size: twice as many pixels, each half as wide."""
+    """Flow on a grid of twice the size, in pixels of that grid."""
     return 2 * F.interpolate(flow, scale_factor=2, mode="bilinear", align_corners=False)
 
 
 def _small_motions(a: Tensor, b: Tensor, flows: Tensor) -> Tensor:
-    """`lucas_kanade` in both directions, on grey frames: flows (N, 4, H, W) -> the same."""
+    """`lucas_kanade` in both directions, on grey frames: flows (N, 4, H, W) -> what to add."""
     a, b = (x.mean(1, keepdim=True) for x in (a, b))
     both = lucas_kanade(torch.cat([a, b]), torch.cat([b, a]), torch.cat(flows.chunk(2, 1)))
     return torch.cat(both.chunk(2), 1)
@@ -246,26 +251,27 @@ def _small_motions(a: Tensor, b: Tensor, flows: Tensor) -> Tensor:
 
 @torch.no_grad()
 def lucas_kanade(reference: Tensor, neighbour: Tensor, flow: Tensor, steps: int = 2) -> Tensor:
-    """Lucas and Kanade's small motions (1981), in closed form: what to add to `flow`.
+    """Lucas and Kanade's small motions (1981), in closed form; no weights, no gradients.
 
-    `flow` says where each pixel of `reference` is in `neighbour`. Has no weights and passes no
-    gradient on. Frames (N, C, H, W), flow (N, 2, H, W) in pixels -> the same.
+    reference, neighbour: (N, C, H, W)
+    flow: (N, 2, H, W) in pixels, where each pixel of `reference` is in `neighbour`
+    steps: how often to warp and estimate the rest
+
+    Returns what to add to `flow`, (N, 2, H, W).
     """
-    mended = flow
+    refined = flow
     for _ in range(steps):
-        warped = warp(neighbour, mended, padding="border")
-        mended = mended + _lucas_kanade_step(reference, warped)
-    return _box(mended, 3) - flow
+        warped = warp(neighbour, refined, padding="border")
+        refined = refined + _lucas_kanade_step(reference, warped)
+    return _box(refined, 3) - flow
 
 
 def _lucas_kanade_step(a: Tensor, b: Tensor) -> Tensor:
     """Least squares over a window, one equation per pixel: slope . motion = a - b."""
-    middle = F.pad((a + b) / 2, (1, 1, 1, 1), mode="replicate")
-    x = (middle[..., 1:-1, 2:] - middle[..., 1:-1, :-2]) / 2
-    y = (middle[..., 2:, 1:-1] - middle[..., :-2, 1:-1]) / 2
+    x, y = _slopes((a + b) / 2)
     t = a - b
     products = torch.stack([(p * q).sum(1) for p, q in ((x, x), (x, y), (y, y), (x, t), (y, t))], 1)
-    # Twice, because two boxes make a window without hard edges.
+    # Two boxes in sequence make a window without hard edges.
     xx, xy, yy, xt, yt = _box(_box(products, 5), 5).unbind(1)
     xx, yy = xx + LK_DAMPING, yy + LK_DAMPING
     determinant = xx * yy - xy * xy
@@ -274,17 +280,25 @@ def _lucas_kanade_step(a: Tensor, b: Tensor) -> Tensor:
     return torch.stack([u, v], 1).clamp(-LK_LIMIT, LK_LIMIT)
 
 
-def _box(x: Tensor, size: int) -> Tensor:
-    """The mean over a box around each pixel, of odd size; edges repeat.
+def _slopes(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Central differences along x and along y; edges are repeated."""
+    padded = F.pad(x, (1, 1, 1, 1), mode="replicate")
+    along_x = (padded[..., 1:-1, 2:] - padded[..., 1:-1, :-2]) / 2
+    along_y = (padded[..., 2:, 1:-1] - padded[..., :-2, 1:-1]) / 2
+    return along_x, along_y
 
-    Shifted sums, rows then columns: on a CPU many times faster than average pooling.
+
+def _box(x: Tensor, size: int) -> Tensor:
+    """The mean over a box of odd size around each pixel; edges are repeated.
+
+    Shifted sums, rows then columns: many times faster on a CPU than average pooling.
     """
     padded = F.pad(x, (size // 2,) * 4, mode="replicate")
     return _shifted_sum(_shifted_sum(padded, size, -2), size, -1).div_(size**2)
 
 
 def _shifted_sum(x: Tensor, size: int, dim: int) -> Tensor:
-    """Each value and the `size` - 1 after it; pairs first, which the sum of five uses twice."""
+    """Sum of each value and the `size` - 1 after it; sums of pairs are shared."""
     length = x.shape[dim] - size + 1
     pairs = x.narrow(dim, 0, length + size - 2) + x.narrow(dim, 1, length + size - 2)
     total = pairs.narrow(dim, 0, length) + x.narrow(dim, size - 1, length)
@@ -293,6 +307,57 @@ def _shifted_sum(x: Tensor, size: int, dim: int) -> Tensor:
     return total
 
 
+@torch.no_grad()
+def horn_schunck(reference: Tensor, neighbour: Tensor) -> Tensor:
+    """Horn and Schunck's flow (1981), coarse to fine with warping; no weights, no gradients.
+
+    Minimises the squared change of brightness along the flow and of the flow itself, which
+    `HS_SMOOTHNESS` weighs. Returns where each pixel of `reference` is in `neighbour`:
+    (B, 3, H, W) twice -> (B, 2, H, W) in pixels.
+    """
+    grey = torch.tensor([0.299, 0.587, 0.114], device=reference.device).view(1, 3, 1, 1)
+    pyramid = [tuple(_blur((x.float() * grey).sum(1, True)) for x in (reference, neighbour))]
+    while min(pyramid[-1][0].shape[-2:]) >= 2 * HS_COARSEST:
+        pyramid.append(tuple(F.avg_pool2d(_blur(x), 2, ceil_mode=True) for x in pyramid[-1]))
+    coarsest = pyramid[-1][0]
+    flow = torch.cat([torch.zeros_like(coarsest)] * 2, 1)
+    for here, there in reversed(pyramid):
+        if flow.shape[-2:] != here.shape[-2:]:
+            flow = 2 * F.interpolate(flow, here.shape[-2:], mode="bilinear", align_corners=False)
+        for _ in range(HS_WARPS):
+            flow = _horn_schunck_step(here, there, flow)
+    return flow.to(reference.dtype)
+
+
+def _horn_schunck_step(here: Tensor, there: Tensor, flow: Tensor) -> Tensor:
+    """Linearise brightness around `flow` and iterate towards the best smooth flow."""
+    warped = warp(there, flow, padding="border")
+    slope = torch.cat(_slopes((here + warped) / 2), 1)  # (B, 2, H, W), along x and along y
+    rest = warped - here - (slope * flow).sum(1, True)
+    cost = HS_SMOOTHNESS**2 + (slope**2).sum(1, True)
+    for _ in range(HS_ITERATIONS):
+        mean = _neighbour_mean(flow)
+        flow = mean - slope * ((slope * mean).sum(1, True) + rest) / cost
+    return flow
+
+
+def _neighbour_mean(flow: Tensor) -> Tensor:
+    """Mean of the eight neighbours of each pixel, the diagonal ones at half weight."""
+    kernel = torch.tensor([[1.0, 2.0, 1.0], [2.0, 0.0, 2.0], [1.0, 2.0, 1.0]]) / 12
+    return _filter(flow, kernel)
+
+
+def _blur(x: Tensor) -> Tensor:
+    kernel = torch.tensor([[1.0, 2.0, 1.0], [2.0, 4.0, 2.0], [1.0, 2.0, 1.0]]) / 16
+    return _filter(x, kernel)
+
+
+def _filter(x: Tensor, kernel: Tensor) -> Tensor:
+    channels = x.shape[1]
+    weight = kernel.to(x).expand(channels, 1, 3, 3)
+    return F.conv2d(F.pad(x, (1, 1, 1, 1), mode="replicate"), weight, groups=channels)
+
+
 def flow_networks(model: nn.Module) -> list[nn.Module]:
-    """The parts of a model that find motion, if it has any."""
+    """The flow networks inside a model."""
     return [part for part in model.modules() if isinstance(part, (SPyNet, LightFlow))]

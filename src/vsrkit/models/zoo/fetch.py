@@ -12,7 +12,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypeAlias
 
-from rich.table import Table
 from torch import nn
 
 from vsrkit.errors import UnknownModelError, WeightsError
@@ -94,19 +93,6 @@ def _where_from(name: str) -> str:
     at_hand = local_weights(name)
     shipped = at_hand is not None and at_hand.parent == SHIPPED
     return "part of vsrkit" if shipped else "--from FILE"
-
-
-def weights_table(rows: list[Row]) -> Table:
-    """The rows as a table for the terminal."""
-    table = Table("model", "installed", "download", "licence", "source")
-    for row in rows:
-        here, download = _megabytes(row.size_bytes), _megabytes(row.download_bytes)
-        table.add_row(row.name, here or "no", download or "-", row.licence, row.source)
-    return table
-
-
-def _megabytes(size: int | None) -> str:
-    return f"{size / 1e6:.1f} MB" if size else ""
 
 
 def get_weights(

@@ -1,4 +1,4 @@
-"""Fused operations give the numbers of the plain ones, in float32 bit by bit."""
+"""Fused operations give the results of the plain ones, in float32 bit by bit."""
 
 import copy
 import gc
@@ -7,8 +7,14 @@ import pytest
 import torch
 
 from vsrkit.hardware.precision import Precision, set_memory_layout
-from vsrkit.models.layers import fused
-from vsrkit.models.layers.blocks import ResidualBlock, activated, conv3x3, residual_blocks
+from vsrkit.models.layers import blocks
+from vsrkit.models.layers.blocks import (
+    ResidualBlock,
+    activated,
+    can_fuse,
+    conv3x3,
+    residual_blocks,
+)
 
 LAST = Precision("float32", channels_last=True)
 
@@ -26,14 +32,14 @@ def features(*shape):
     return torch.randn(*shape).contiguous(memory_format=torch.channels_last)
 
 
-def plainly(block, x):
-    """As it runs where gradients are wanted: never fused."""
+def unfused(block, x):
+    """The output with gradients enabled, when operations are not fused."""
     with torch.enable_grad():
         return block(x.clone(memory_format=torch.preserve_format)).detach()
 
 
 needs_fused = pytest.mark.skipif(
-    not fused._has_fused_operations(), reason="this build of PyTorch has no oneDNN"
+    not blocks._has_fused_operations(), reason="this build of PyTorch has no oneDNN"
 )
 
 
@@ -46,30 +52,30 @@ def test_same_bits_as_the_plain_block(shape, slope):
     block, x = block_of(shape[1], slope), features(*shape)
     kept = x.clone()
     with torch.inference_mode():
-        assert fused.can_fuse(x, block.conv1.weight)
-        assert torch.equal(block(x), plainly(block, x))
-    assert torch.equal(x, kept)  # the input is not ours
+        assert can_fuse(x, block.conv1.weight)
+        assert torch.equal(block(x), unfused(block, x))
+    assert torch.equal(x, kept)  # the caller's input is not overwritten
 
 
 @needs_fused
-def test_blocks_in_a_row_overwrite_only_what_is_theirs():
+def test_a_sequence_overwrites_neither_its_input_nor_hooked_tensors():
     torch.manual_seed(0)
-    blocks, x = residual_blocks(3, 16).eval(), features(2, 16, 12, 20)
-    set_memory_layout(blocks, LAST)
+    sequence, x = residual_blocks(3, 16).eval(), features(2, 16, 12, 20)
+    set_memory_layout(sequence, LAST)
     kept, seen = x.clone(), []
     with torch.inference_mode():
-        run_per_frame = [x]
-        for block in blocks:
-            run_per_frame.append(block(run_per_frame[-1]))
-        assert torch.equal(blocks(x), run_per_frame[-1])
-        watch = blocks[1].register_forward_hook(
-            lambda _, given, answer: seen.append((*given, answer))
+        one_by_one = [x]
+        for block in sequence:
+            one_by_one.append(block(one_by_one[-1]))
+        assert torch.equal(sequence(x), one_by_one[-1])
+        handle = sequence[1].register_forward_hook(
+            lambda _, args, output: seen.append((*args, output))
         )
-        assert torch.equal(blocks(x), run_per_frame[-1])
-        watch.remove()
-    given, answer = seen[0]  # a watcher keeps what it saw
-    assert torch.equal(given, run_per_frame[1])
-    assert torch.equal(answer, run_per_frame[2])
+        assert torch.equal(sequence(x), one_by_one[-1])
+        handle.remove()
+    given, output = seen[0]  # not overwritten after the hook saw them
+    assert torch.equal(given, one_by_one[1])
+    assert torch.equal(output, one_by_one[2])
     assert torch.equal(x, kept)
 
 
@@ -78,32 +84,32 @@ def test_blocks_in_a_row_overwrite_only_what_is_theirs():
 def test_same_bits_as_convolution_and_activation(outputs):
     conv, x = conv3x3(19, outputs).to(memory_format=torch.channels_last), features(2, 19, 21, 30)
     with torch.inference_mode():
-        assert fused.can_fuse(x, conv.weight)
+        assert can_fuse(x, conv.weight)
         assert torch.equal(activated(conv, x, 0.1), torch.nn.functional.leaky_relu(conv(x), 0.1))
 
 
 @pytest.mark.skipif(
-    not (fused._has_fused_operations() and fused._has_fused_bfloat16(torch.bfloat16)),
+    not (blocks._has_fused_operations() and blocks._has_fused_bfloat16(torch.bfloat16)),
     reason="this processor has no bfloat16 instructions",
 )
 @pytest.mark.parametrize("slope", [0.0, 0.1])
-def test_bfloat16_is_no_further_from_the_truth_than_the_plain_block(slope):
+def test_bfloat16_is_as_accurate_as_the_plain_block(slope):
     block, x = block_of(64, slope), features(2, 64, 24, 20)
-    exact = plainly(copy.deepcopy(block).double(), x.bfloat16().double())
+    exact = unfused(copy.deepcopy(block).double(), x.bfloat16().double())
     with torch.autocast("cpu", torch.bfloat16):
-        plain = plainly(block, x.bfloat16())
+        plain = unfused(block, x.bfloat16())
         with torch.inference_mode():
-            assert fused.can_fuse(x.bfloat16(), block.conv1.weight)
-            quick = block(x.bfloat16())
-    assert quick.dtype == plain.dtype == torch.bfloat16
+            assert can_fuse(x.bfloat16(), block.conv1.weight)
+            fused = block(x.bfloat16())
+    assert fused.dtype == plain.dtype == torch.bfloat16
     size = exact.square().mean()
-    apart, usual = ((y.double() - exact).square().mean() / size for y in (quick, plain))
+    apart, usual = ((y.double() - exact).square().mean() / size for y in (fused, plain))
     assert apart < 1.1 * usual  # rounded once less; both are about 2^-9 off
     assert apart > 0
 
 
 @needs_fused
-def test_weights_that_change_are_packed_anew():
+def test_changed_weights_are_packed_again():
     block, x = block_of(), features(1, 16, 8, 8)
     with torch.no_grad():
         before = block(x)
@@ -111,35 +117,35 @@ def test_weights_that_change_are_packed_anew():
         block.conv2.bias.add_(1)
         doubled = block(x)
         assert not torch.equal(before, doubled)
-        assert torch.equal(doubled, plainly(block, x))
+        assert torch.equal(doubled, unfused(block, x))
         block.load_state_dict({name: value / 3 for name, value in block.state_dict().items()})
-        assert torch.equal(block(x), plainly(block, x))
+        assert torch.equal(block(x), unfused(block, x))
         other = copy.deepcopy(block)
         other.conv1.weight.add_(1)
-        assert torch.equal(other(x), plainly(other, x))
-        assert torch.equal(block(x), plainly(block, x))
+        assert torch.equal(other(x), unfused(other, x))
+        assert torch.equal(block(x), unfused(block, x))
 
 
-def test_packed_weights_go_with_their_layer():
+def test_packed_weights_are_freed_with_their_layer():
     block = block_of()
     with torch.no_grad():
         block(features(1, 16, 8, 8))
     del block
     gc.collect()
-    assert not [conv for conv in fused._packed if conv.in_channels == 16]
+    assert not [conv for conv in blocks._packed if conv.in_channels == 16]
 
 
-def test_only_where_it_may():
+def test_other_inputs_are_not_fused():
     block, x = block_of(), features(1, 16, 8, 8)
     weight = block.conv1.weight
-    assert not fused.can_fuse(x, weight)  # gradients are wanted
+    assert not can_fuse(x, weight)  # gradients are enabled
     with torch.no_grad():
-        assert not fused.can_fuse(x.contiguous(), weight)
-        assert not fused.can_fuse(x.bfloat16(), weight)
-        assert not fused.can_fuse(x.double(), weight)
+        assert not can_fuse(x.contiguous(), weight)
+        assert not can_fuse(x.bfloat16(), weight)
+        assert not can_fuse(x.double(), weight)
         with torch.autocast("cpu", torch.bfloat16):
-            assert not fused.can_fuse(x, weight)
+            assert not can_fuse(x, weight)
         with torch.autocast("cpu", torch.float16):
-            assert not fused.can_fuse(x.half(), weight)
+            assert not can_fuse(x.half(), weight)
     with torch.inference_mode():
-        assert not fused.can_fuse(x, weight.clone())  # cannot say when it changes
+        assert not can_fuse(x, weight.clone())  # inference tensors have no version counter
