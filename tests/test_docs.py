@@ -1,8 +1,8 @@
-"""Every command and every Python block of the README and of docs/ runs, on small inputs.
+"""Run every command and every Python block of README.md and docs/ on small inputs.
 
-A page is followed from top to bottom in a folder that holds what the pages speak of. A command that
-takes long gets more arguments from SHORTER, one that cannot run here stands in NOT_RUN with its
-reason; whatever else is no `vsrkit` command fails, so that none is forgotten.
+The blocks of a page run from top to bottom in a folder with the files that the pages name. SHORTER
+appends arguments to commands that take long; NOT_RUN lists commands that cannot run in a test, with
+the reason. Any other command that is not a `vsrkit` command fails the test.
 """
 
 import re
@@ -30,11 +30,11 @@ TINY_RUN = (
     "--set model=tiny.safetensors --set steps=2 --set batch_size=1 --set frames=2 --set crop=16 "
     "--set workers=0 --set precision=float32 --set validation_frames=5"
 )
-POLISHED = (
+POLISHED_RUN = (
     f"{TINY_RUN} --set teacher= --set warm_start= --set validation=one "
     "--set validation_overlaps=true"
 )
-ABLATED = (
+ABLATION_VARIANTS = (
     "--variant 'w/o STCSA' --variant 'w/o flow' --variant 'w/o BOFF' --variant 'hop, not carried' "
     "--variant '1 frame'"
 )
@@ -44,15 +44,15 @@ VALIDATION = (
 )
 TRAINED_ABLATION = (
     "vsrkit reproduce ablation -m vsrt-s-trained --steps 60 --data CLIPS --precision bfloat16 "
-    f"--batch-size 3 --crop 48 --learning-rate 2e-4 {VALIDATION} {ABLATED}"
+    f"--batch-size 3 --crop 48 --learning-rate 2e-4 {VALIDATION} {ABLATION_VARIANTS}"
 )
-INHERITED_ABLATION = (
+NARROWED_ABLATION = (
     "vsrkit reproduce ablation -m vsrt-s-trained --warm-start runs/narrowed/last.safetensors "
     "--steps 200 --seeds 2 --data CLIPS --precision bfloat16 --batch-size 2 --frames 10 --crop 48 "
-    f"--learning-rate 8e-4 {VALIDATION} {ABLATED}"
+    f"--learning-rate 8e-4 {VALIDATION} {ABLATION_VARIANTS}"
 )
 TINY_ABLATION = "--steps 1 --seeds 1 --variant '1 frame' --crop 16 --batch-size 1 --workers 0"
-# What is added to a command so that it takes moments; the command is written as in the page.
+# Command as written in a page -> arguments appended to make it fast.
 SHORTER = {
     "vsrkit train recipes/vsrt_s.py --set data=my-videos": TINY_RUN,
     "vsrkit train recipes/vsrt_s.py --set data=my-videos --resume": f"{TINY_RUN} --set steps=3",
@@ -81,12 +81,12 @@ SHORTER = {
         "vsrkit train recipes/vsrt_s.py:polished --set data=CLIPS "
         "--set warm_start=runs/vsrt-s/best.safetensors,flow=runs/flow-light/best.safetensors "
         "--set validation=car05_001,hitachi_isee5_001,nyvtg_006,tpvtg_003,set8_motorbike"
-    ): POLISHED,
+    ): POLISHED_RUN,
     (
         "vsrkit train recipes/vsrt_m.py:polished --set data=CLIPS "
         "--set warm_start=runs/vsrt-m/best.safetensors,flow=runs/flow-light/best.safetensors "
         "--set validation=car05_001,hitachi_isee5_001,nyvtg_006,tpvtg_003,set8_motorbike"
-    ): POLISHED,
+    ): POLISHED_RUN,
     "vsrkit doctor": "--no-self-test",  # tests/test_doctor.py runs it
     "vsrkit upscale -i my-videos -o my-large-videos": "-m bicubic",
     "vsrkit upscale -i frames -o large --frame-rate 24": "-m bicubic",
@@ -103,25 +103,25 @@ SHORTER = {
         "--set crop=64 --set frames=9 "
         "--set validation=car05_001,hitachi_isee5_001,nyvtg_006,tpvtg_003,set8_motorbike"
     ): f"{TINY_RUN} --set teacher= --set validation=one --set validation_overlaps=true",
-    INHERITED_ABLATION: f"{TINY_ABLATION} --frames 3 --precision float32 -m vsrt-s -o ablation-1",
+    NARROWED_ABLATION: f"{TINY_ABLATION} --frames 3 --precision float32 -m vsrt-s -o ablation-1",
     TRAINED_ABLATION: f"{TINY_ABLATION} --precision float32 -m vsrt-s -o ablation-2",
 }
-# What is run in place of a command: with a model or clips of the same kind, but smaller.
+# Command as written in a page -> command run instead, with a smaller model or other clips.
 INSTEAD = {
     "vsrkit inspect frames/ -m vsrt-reds": "vsrkit inspect frames/ -m tiny-vsrt.safetensors",
-    # Clips of our own
+    # The clips named in the page are not available here.
     TRAINED_ABLATION: TRAINED_ABLATION.replace(VALIDATION, "--held-out 0.2"),
-    INHERITED_ABLATION: INHERITED_ABLATION.replace(VALIDATION, "--held-out 0.2"),
+    NARROWED_ABLATION: NARROWED_ABLATION.replace(VALIDATION, "--held-out 0.2"),
 }
-# Exit codes other than 0, and why.
+# Expected exit codes other than 0.
 ENDS_WITH = {
-    "vsrkit data check Vid4": 1,  # the small one lacks frames, and it says so
+    "vsrkit data check Vid4": 1,  # the small copy lacks frames, which the command reports
 }
-# Commands that no test can run, and why.
+# Commands that cannot run in a test -> reason.
 NOT_RUN = {
-    "make demo": "makes its own environment; tests/test_cli.py runs the demo itself",
-    "make test": "it is what runs this test",
-    "vsrkit demo": "24 frames; tests/test_cli.py runs it with a quicker model",
+    "make demo": "creates an environment; tests/cli/test_cli.py runs the demo",
+    "make test": "runs this test",
+    "vsrkit demo": "takes long; tests/cli/test_cli.py runs it with a faster model",
     "pip install .": "would change the environment of the tests",
     "vsrkit weights get basicvsr-reds4": "needs a network; tests/models/test_fetch.py",
     "vsrkit weights get basicvsr-vimeo90k-bi": "needs a network; tests/models/test_fetch.py",
@@ -132,21 +132,21 @@ NOT_RUN = {
 
 
 def blocks(page: Path, language: str) -> list[tuple[int, str]]:
-    """(line number, text) of every fenced block of a language."""
+    """Return (line number, text) of every fenced block of a language."""
     text = page.read_text(encoding="utf-8")
     found = re.finditer(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     return [(text[: match.start()].count("\n") + 2, match[1]) for match in found]
 
 
 def commands(block: str) -> list[str]:
-    """What stands behind `$ `, joined where a line ends in a backslash, without comments."""
+    """Return the commands after `$ `, with continued lines joined and comments removed."""
     joined = block.replace("\\\n", " ")
     lines = [line[2:] for line in joined.splitlines() if line.startswith("$ ")]
     return [shlex.join(shlex.split(line, comments=True)) for line in lines]
 
 
 def steps(page: Path) -> list[tuple[int, str, str]]:
-    """Commands and Python blocks in the order of the page: (line, kind, text)."""
+    """Return commands and Python blocks in the order of the page: (line, kind, text)."""
     found = [(line, "python", text) for line, text in blocks(page, "python")]
     for line, block in blocks(page, "console"):
         found += [(line, "command", command) for command in commands(block)]
@@ -155,7 +155,7 @@ def steps(page: Path) -> list[tuple[int, str, str]]:
 
 @pytest.fixture(scope="session")
 def inputs(tmp_path_factory) -> Path:
-    """A folder with everything that the pages name."""
+    """A folder with all files that the pages name."""
     folder = tmp_path_factory.mktemp("inputs")
     small = moving_picture(7, 64)
     write_clip(folder / "in.mp4", frames=4, width=24, height=24)
@@ -192,7 +192,7 @@ def write_frames(folder: Path, frames) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_a_page_can_be_followed(page, inputs, tmp_path, monkeypatch, capsys):
+def test_commands_and_python_blocks_of_a_page_run(page, inputs, tmp_path, monkeypatch, capsys):
     for path in inputs.iterdir():
         (tmp_path / path.name).symlink_to(path)
     monkeypatch.chdir(tmp_path)
@@ -206,7 +206,7 @@ def test_a_page_can_be_followed(page, inputs, tmp_path, monkeypatch, capsys):
 
 def run_command(text, where, monkeypatch, capsys):
     arguments = shlex.split(INSTEAD.get(text, text) + " " + SHORTER.get(text, ""))
-    assert arguments[0] == "vsrkit", f"{where}: `{text}` is neither vsrkit nor in NOT_RUN"
+    assert arguments[0] == "vsrkit", f"{where}: `{text}` is not a vsrkit command and not in NOT_RUN"
     monkeypatch.setattr(sys, "argv", arguments)
     with pytest.raises(SystemExit) as stop:
         cli.main()
@@ -220,20 +220,20 @@ def run_python(text, where, monkeypatch):
     module = types.ModuleType("page")
     monkeypatch.setitem(sys.modules, "page", module)
     exec(compile(text, where, "exec"), module.__dict__)
-    if hasattr(module, "Toy"):  # docs/adding-a-model.md goes on as if it stood in the table
+    if hasattr(module, "Toy"):  # later commands of docs/adding-a-model.md need it in the tables
         config, build = module.ToyConfig, module.Toy
         monkeypatch.setitem(ARCHITECTURES, "toy", Architecture(config=config, build=build))
         entry = Entry(architecture="toy", config=config(), summary="A toy")
         monkeypatch.setitem(MODELS, "toy", entry)
 
 
-def test_the_tables_name_only_commands_that_the_pages_have():
+def test_tables_contain_only_commands_of_the_pages():
     written = {text for page in PAGES for _, kind, text in steps(page) if kind == "command"}
     assert {*SHORTER, *INSTEAD, *ENDS_WITH, *NOT_RUN} - written == set()
 
 
-def test_every_page_is_in_the_navigation_and_every_link_leads_somewhere():
-    """What `make docs` would refuse, without the generator."""
+def test_every_page_is_in_the_navigation_and_every_link_has_a_target():
+    """Checks a part of what `make docs` checks, without mkdocs."""
     listed = re.findall(r"^ +- .*: (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
     assert sorted(listed) == sorted(p.relative_to(ROOT / "docs").as_posix() for p in PAGES[1:])
     for page in PAGES:
@@ -242,20 +242,20 @@ def test_every_page_is_in_the_navigation_and_every_link_leads_somewhere():
                 assert (page.parent / link).exists(), f"{page.name} links to {link}"
 
 
-def test_no_words_are_taken_for_tags():
-    """`<w, x>` outside of code is markup, and vanishes from the page."""
+def test_no_text_is_parsed_as_html():
+    """`<w, x>` outside of code is parsed as HTML and does not appear on the page."""
     for page in PAGES:
         text = re.sub(r"^```.*?^```", "", page.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
         assert re.findall(r"<[a-zA-Z][^>\n]*>?", re.sub(r"`[^`]*`", "", text)) == [], page.name
 
 
-def test_commands_are_written_so_that_they_are_found():
-    """A command in another kind of block, or without its `$ `, would never be run."""
+def test_commands_are_in_console_blocks():
+    """A command in another kind of block, or without `$ `, would not be run."""
     for page in PAGES:
         for language in ("sh", "bash", "shell", ""):
             for line, block in blocks(page, language):
                 assert not re.search(r"^\s*\$? ?(vsrkit|make|pip) ", block, re.MULTILINE), (
-                    f"{page.name}, line {line}: put commands into a console block behind `$ `"
+                    f"{page.name}, line {line}: put commands into a console block after `$ `"
                 )
         for line, block in blocks(page, "console"):
-            assert commands(block), f"{page.name}, line {line}: no command behind `$ `"
+            assert commands(block), f"{page.name}, line {line}: no command after `$ `"
