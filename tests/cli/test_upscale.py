@@ -68,7 +68,7 @@ def test_a_folder_goes_on_where_it_was_and_loses_nothing(tmp_path):
     (tmp_path / "out" / "a.mkv").unlink()
     out = run(*words)
     assert out.exit_code == 0
-    assert "a.avi.mkv: is there already and was left" in out.stdout
+    assert "a.avi.mkv: skipped, the file exists" in out.stdout
     assert "2 of 2 videos done" in out.stdout
     same = run("-i", folder, "-o", folder, "-m", "bicubic")
     assert isinstance(same.exception, VideoError)
@@ -204,4 +204,4 @@ def test_ctrl_c_exits_130_and_goes_on(tmp_path, stage):
     assert not (tmp_path / "out.mkv").exists()
     again = subprocess.run(words, capture_output=True, text=True)
     assert again.returncode == 0
-    assert ("of them earlier" in again.stderr) == (stage == "upscale")
+    assert ("of them in an earlier run" in again.stderr) == (stage == "upscale")

@@ -10,9 +10,8 @@ from typer.testing import CliRunner
 from vsrkit.cli import app
 from vsrkit.data.degrade import BI, degrade
 from vsrkit.errors import DataError, VsrkitError
-from vsrkit.evaluate.compare import Box, compare_models, draw_grid, hardest_place
+from vsrkit.evaluate.compare import Box, compare_models, draw_grid, hardest_place, slider_page
 from vsrkit.evaluate.metrics import measured, psnr
-from vsrkit.evaluate.slider import slider_page
 from vsrkit.models.layers.resample import imresize
 from vsrkit.video.images import read_image
 
@@ -51,7 +50,7 @@ def test_a_crop_without_a_clip_is_for_all(clips: Path) -> None:
     assert [v.clip for v in compare_models(["bicubic"], clips, clips=["b"])] == ["b"]
 
 
-def test_the_hardest_place_is_found() -> None:
+def test_the_worst_crop_is_found() -> None:
     hr = torch.zeros(3, 100, 200)
     sr = hr.clone()
     sr[:, 60:80, 120:150] = 1

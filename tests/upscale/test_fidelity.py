@@ -1,4 +1,4 @@
-"""The report finds what was spoiled, says how much, and needs nothing but itself."""
+"""The report finds and measures defects of the output and is self-contained."""
 
 from dataclasses import replace
 
@@ -16,7 +16,7 @@ from vsrkit.video.read import open_source, turned
 
 
 def lr_frames():
-    """Two shots that move, four frames each."""
+    """Two moving shots of four frames each."""
     return [scene(seed, 48, 80, 8)[:, :, n : n + 80] for seed in (1, 2) for n in range(4)]
 
 
@@ -49,7 +49,7 @@ def test_faithful_output_scores_well(videos, tmp_path):
         assert max(map(abs, shot.drift)) < 0.1
 
 
-def test_finds_the_spoiled_frame_and_place(videos, tmp_path):
+def test_finds_the_damaged_frame(videos, tmp_path):
     source, sr = videos
     sr[5][:, 100:140, 200:260] = 0
     fidelity = compared(source, sr, tmp_path)
@@ -78,7 +78,7 @@ def test_counts_missing_frames(videos, tmp_path, kept, missing):
     assert (fidelity.frames, fidelity.missing) == (kept, missing)
 
 
-def test_counts_frames_too_many(videos, tmp_path):
+def test_counts_extra_frames(videos, tmp_path):
     source, sr = videos
     assert compared(source, [*sr, sr[-1]], tmp_path).missing == -1
 
@@ -89,7 +89,7 @@ def test_smaller_output_is_refused(videos, tmp_path):
         compared(source, [frame[:, :24, :40] for frame in sr], tmp_path)
 
 
-def test_other_factors(videos, tmp_path):
+def test_scales_that_are_not_whole_numbers(videos, tmp_path):
     source, _ = videos
     small = [imresize(frame, 3)[:, :100] for frame in lr_frames()]
     fidelity = compared(source, small, tmp_path)
@@ -97,7 +97,7 @@ def test_other_factors(videos, tmp_path):
     assert fidelity.frames == 8
 
 
-def test_images_of_a_turned_video_are_upright(videos, tmp_path):
+def test_upright_images_of_a_rotated_video(videos, tmp_path):
     source, sr = videos
     lying = open_source(source)
     lying = replace(lying, info=replace(lying.info, rotation=90))

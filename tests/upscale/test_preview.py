@@ -1,4 +1,4 @@
-"""A preview shows the frames of the real run, a few of each shot, and runs little else."""
+"""A preview shows the same frames as the whole run and upscales few others."""
 
 import pytest
 import torch
@@ -28,7 +28,7 @@ def test_frames_are_spread_over_the_shot(shot, frames, numbers):
 
 
 class Counting(Echo):
-    """Knows how many frames it has run."""
+    """Counts the frames it was run on."""
 
     ran = 0
 
@@ -42,7 +42,7 @@ def two_shots():
 
 
 @pytest.mark.parametrize("context", [Window(5), Window(5, "all"), Segments(4, 2), Carried()])
-def test_shows_what_the_whole_run_gives(tmp_path, context):
+def test_preview_equals_the_whole_run(tmp_path, context):
     source = open_source(folder(tmp_path / "lr", two_shots()))
     model = Counting(context)
     made = preview_video(source, Engine(model, PLAIN), tmp_path / "out", frames=2)
@@ -63,14 +63,14 @@ def test_shows_what_the_whole_run_gives(tmp_path, context):
         torch.testing.assert_close(picture[..., :128], bicubic, atol=half_step, rtol=0)
 
 
-def test_tells_how_far_it_is(tmp_path):
+def test_reports_progress(tmp_path):
     source = open_source(folder(tmp_path / "lr", two_shots()))
-    told = []
+    events = []
     preview_video(
         source,
         Engine(Echo(Window(1)), PLAIN),
         tmp_path / "out",
-        on_progress=lambda *x: told.append(x),
+        on_progress=lambda *x: events.append(x),
     )
-    assert told[-2:] == [("preview", 1, 2), ("preview", 2, 2)]
-    assert ("scan", 40, 0) in told
+    assert events[-2:] == [("preview", 1, 2), ("preview", 2, 2)]
+    assert ("scan", 40, 0) in events

@@ -57,9 +57,8 @@ def main() -> None:
         if len(arguments) < len(sys.argv) - 1:
             raise
         typer.echo(f"vsrkit: {_in_one_line(error)}", err=True)
-        sys.exit(
-            130 if type(error) is StoppedError else 1
-        )  # not for subclasses: those are failures
+        # A subclass of StoppedError is a failure.
+        sys.exit(130 if type(error) is StoppedError else 1)
 
 
 def _in_one_line(error: Exception) -> str:

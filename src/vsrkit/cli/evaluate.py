@@ -182,8 +182,7 @@ def compare(
 ) -> None:
     """Show crops of frames as restored by several models side by side, ground truth last."""
     from vsrkit.cli.console import progress_bar
-    from vsrkit.evaluate.compare import compare_models
-    from vsrkit.evaluate.slider import write_comparison
+    from vsrkit.evaluate.compare import compare_models, write_comparison
 
     with progress_bar() as on_progress:
         views = compare_models(

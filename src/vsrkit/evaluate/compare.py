@@ -1,9 +1,11 @@
-"""Comparison pictures: crops of one frame as each model restores it, ground truth last."""
+"""Comparisons of models on one frame: a picture of crops, and a page with sliders."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import torch.nn.functional as F
 from torch import Tensor
@@ -19,10 +21,13 @@ from vsrkit.evaluate.benchmark import (
     trained_model,
 )
 from vsrkit.evaluate.captions import add_caption, arrange, draw_box, enlarge
-from vsrkit.evaluate.metrics import psnr
+from vsrkit.evaluate.metrics import psnr, worst_crop
+from vsrkit.evaluate.page import inline_png, render_page
 from vsrkit.evaluate.protocol import Protocol
 from vsrkit.hardware.device import resolve_device
+from vsrkit.hardware.files import write_atomically
 from vsrkit.inference.engine import Engine, make_engine, upscale_frames
+from vsrkit.video.images import encode_png, write_image
 
 TRUTH = "ground truth"
 MOST_CLIPS = 8  # shown by default
@@ -176,10 +181,8 @@ def hardest_place(sr: Tensor, hr: Tensor) -> Box:
     height, width = hr.shape[-2:]
     w = min(max(width // 5 // 4 * 4, 32), width)
     h = min(max(w * 3 // 4, 24), height)
-    error = (sr - hr).abs().mean(0)[None, None]
-    means = F.avg_pool2d(error, (h, w), stride=4)[0, 0]
-    y, x = divmod(int(means.argmax()), means.shape[1])
-    return Box(4 * x, 4 * y, w, h)
+    y, x = worst_crop((sr - hr).abs().mean(0), h, w, step=4)
+    return Box(x, y, w, h)
 
 
 def _inside(box: Box, frame: Tensor, clip: str) -> Box:
@@ -228,3 +231,49 @@ def _overview(view: View, height: int) -> Tensor:
         whole[None], size=(height, width), mode="bilinear", antialias=True, align_corners=False
     )
     return small[0].clamp(0, 1)
+
+
+def write_comparison(views: Sequence[View], picture: Path, page: Path | None) -> list[Path]:
+    """Write a comparison as a picture and, optionally, as a page.
+
+    Args:
+        views: what `compare_models` returned.
+        picture: image file for the grid of crops.
+        page: HTML file for the sliders; None writes no page.
+
+    Returns:
+        The files that were written.
+    """
+    write_image(picture, draw_grid(views))
+    if page is None:
+        return [picture]
+    write_atomically(page, slider_page(views))
+    return [picture, page]
+
+
+def slider_page(views: Sequence[View]) -> str:
+    """A page with a before/after slider for each clip; a clip with several crops appears once."""
+    by_clip = {view.clip: view for view in reversed(views)}
+    clips = dict.fromkeys(view.clip for view in views)
+    methods = [name for name in views[0].pictures if name != TRUTH]
+    return render_page(
+        "evaluate/slider.html",
+        title=f"Video super-resolution: {', '.join(methods)}",
+        views=[_slider_content(by_clip[clip]) for clip in clips],
+        protocol=views[0].protocol,
+    )
+
+
+def _slider_content(view: View) -> dict[str, Any]:
+    pictures = {
+        name: {
+            "psnr": None if name == TRUTH else _decibels(view.psnr(name, whole=True)),
+            "data": inline_png(encode_png(picture)),
+        }
+        for name, picture in view.pictures.items()
+    }
+    return {"clip": view.clip, "frame": view.frame, "pictures": pictures}
+
+
+def _decibels(value: float) -> str:
+    return f"{value:.2f}" if math.isfinite(value) else "infinite"

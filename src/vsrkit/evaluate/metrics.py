@@ -76,6 +76,20 @@ def mean_psnr_y(sr: Iterable[Tensor], hr: Iterable[Tensor]) -> float:
     return sum(scores) / len(scores)
 
 
+def worst_crop(error: Tensor, height: int, width: int, *, step: int) -> tuple[int, int]:
+    """Find the crop with the largest mean error; returns its top and left.
+
+    Args:
+        error: error of each pixel, (H, W).
+        height: height of the crop, at most H.
+        width: width of the crop, at most W.
+        step: pixels between the candidates.
+    """
+    means = F.avg_pool2d(error[None, None], (height, width), stride=step)[0, 0]
+    row, column = divmod(int(means.argmax()), means.shape[1])
+    return step * row, step * column
+
+
 def ssim(a: Tensor, b: Tensor) -> float:
     """Structural similarity of two (C, H, W) in 0..255, mean over pixels and channels.
 

@@ -46,7 +46,7 @@ def upscale_any(
     on_progress: called after every frame.
     """
     if raw and source != "-":
-        raise VideoError("--raw describes what comes through a pipe; use it with -i -")
+        raise VideoError("--raw describes the format of standard input; use it with -i -")
     if "-" in (source, target):
         if report or preview is not None:
             raise VideoError("--report and --preview need files; a pipe can be read only once")
@@ -63,9 +63,9 @@ def upscale_any(
 
 
 def videos_in(folder: Path) -> list[Path]:
-    """The videos of a folder; none where it is a folder of images or no folder.
+    """The videos of a folder, in natural order; empty for a folder of images and for files.
 
-    A folder of videos may hold covers, and one of images a video or two: the greater number counts.
+    A folder with both counts as a folder of videos if it has at least as many videos as images.
     """
     if not folder.is_dir():
         return []
@@ -75,9 +75,9 @@ def videos_in(folder: Path) -> list[Path]:
 
 
 def targets_of(videos: list[Path], folder: Path) -> list[Path]:
-    """Where each goes: under its own name, in mkv where we do not write its kind.
+    """The output file of each video: its own name, with .mkv if its format cannot be written.
 
-    Where two would get the same name (a.avi and a.mkv), the second keeps its ending: a.avi.mkv.
+    If two videos would get the same name (a.avi and a.mkv), one keeps its suffix: a.avi.mkv.
     """
     names: dict[Path, str] = {}
     for video in sorted(videos, key=lambda video: video.suffix not in CODEC_OF):
@@ -105,20 +105,20 @@ def _one(
 
 
 def _check_comparable(path: str | Path, options: UpscaleOptions) -> None:
-    """Refuse a report on an output that is smaller than its input before it is made."""
+    """Raise VideoError if a report is wanted of an output that is smaller than the input."""
     source, wanted = open_source(path), options.height
     height, _ = source.turned_size(source.info.height, source.info.width)
     if wanted is not None and wanted < height:
         raise VideoError(
             f"a report needs an upscaled video, and --height {wanted} is less than the "
-            f"{height} lines of {path}; leave --report out"
+            f"{height} lines of {path}; omit --report"
         )
 
 
 def describe(done: Upscaled) -> str:
-    """What was made, in one line."""
+    """A line about the finished video."""
     speed = (done.frames - done.resumed) / max(done.seconds, 1e-3)
-    resumed = f", {done.resumed} of them earlier" if done.resumed else ""
+    resumed = f", {done.resumed} of them in an earlier run" if done.resumed else ""
     shots = f"{done.shots} shot{'s' if done.shots != 1 else ''}"
     return (
         f"{done.path}: {done.frames} frames of {done.width}x{done.height}{resumed}, "
@@ -134,24 +134,26 @@ def _folder(
     videos: list[Path],
     on_progress: OnProgress,
 ) -> tuple[list[str], int]:
-    """Every video of a folder; one that fails does not stop the others."""
+    """Upscale every video of a folder; if one fails, the others are still processed."""
     lines, failed = [], 0
     if Path(folder).is_file() or Path(folder).suffix.lower() in CODEC_OF:
-        raise VideoError(f"{source} holds videos, so the output is a folder, too")
+        raise VideoError(
+            f"{source} is a folder of videos, so the output must be a folder, not {folder}"
+        )
     if Path(folder).resolve() == Path(source).resolve():
-        raise VideoError(f"input and output are the same folder, {source}; name another")
+        raise VideoError(f"input and output are the same folder, {source}; choose another output")
     targets = targets_of(videos, Path(folder))
     for video, target in zip(videos, targets, strict=True):
         begun = WorkFolder.beside(target).path.exists()
         if target.exists() and not target.samefile(video) and not (options.overwrite or begun):
-            lines.append(f"{target}: is there already and was left; -y makes it anew")
+            lines.append(f"{target}: skipped, the file exists; use -y to overwrite it")
             continue
         page = report and report.with_name(f"{video.stem}-{report.name}")
         try:
             lines.append(_one(video, target, options, page, on_progress))
         except StoppedError:
             raise
-        except Exception as error:  # noqa: BLE001  whatever is wrong with one, the others go on
+        except Exception as error:  # noqa: BLE001  one failure must not stop the others
             failed += 1
             lines.append(f"{video}: failed: {str(error) or type(error).__name__}")
     lines.append(f"{len(videos) - failed} of {len(videos)} videos done")
@@ -165,12 +167,12 @@ def _preview_folder(
     frames: int,
     on_progress: OnProgress,
 ) -> tuple[list[str], int]:
-    """A folder of pictures for each video, under its name."""
+    """Write the preview of each video into a folder named after it."""
     lines, failed = [], 0
     for video in videos:
         try:
             lines += _preview(video, folder / video.name, options, frames, on_progress)
-        except Exception as error:  # noqa: BLE001  whatever is wrong with one, the others go on
+        except Exception as error:  # noqa: BLE001  one failure must not stop the others
             failed += 1
             lines.append(f"{video}: failed: {str(error) or type(error).__name__}")
     return lines, failed
@@ -186,7 +188,7 @@ def _preview(
     source = open_input(path, options)
     prepared = prepare(source, options, suffix=None)
     if frames < 1:
-        raise VsrkitError(f"--preview shows at least one frame of each shot, not {frames}")
+        raise VsrkitError(f"--preview needs at least one frame per shot, not {frames}")
 
     def show(what: str, done: int, total: int) -> None:
         stage = "scan" if what == "scan" else "upscale"
@@ -202,7 +204,7 @@ def _preview(
 def _through_pipe(
     path: str, target: str, options: UpscaleOptions, raw: str | None, on_progress: OnProgress
 ) -> str:
-    """Standard input or output: read once, so nothing is there to go on from."""
+    """Upscale from standard input or to standard output; such a job cannot be resumed."""
     with ExitStack() as stack:
         if path == "-":
             deinterlace = "never" if options.deinterlace == "refuse" else options.deinterlace
@@ -228,7 +230,7 @@ def _through_pipe(
 def counted(
     pictures: Iterator[Picture], times: list[int], on_progress: OnProgress, total: int | None
 ) -> Iterator[Picture]:
-    """The same pictures; their times are added to `times`."""
+    """Pass the pictures on, append their times to `times` and report progress."""
     for picture in pictures:
         yield picture
         times.append(picture.time)
@@ -251,14 +253,16 @@ def _to_pipe(source: Source, options: UpscaleOptions, pictures: Iterator[Picture
 
 
 @contextmanager
-def _nothing_left_behind(folder: WorkFolder) -> Iterator[None]:
-    """A pipe cannot be read again: what is finished when it stops is of no use."""
+def _cleared_on_failure(folder: WorkFolder) -> Iterator[None]:
+    """Clear the work folder before the job and if it fails: a pipe cannot be read again."""
     folder.clear()
     try:
         yield
     except KeyboardInterrupt as interrupt:
         folder.clear()
-        raise StoppedError("stopped; what comes through a pipe begins anew") from interrupt
+        raise StoppedError(
+            "stopped; a job that reads a pipe cannot be resumed, start it again"
+        ) from interrupt
     except BaseException:
         folder.clear()
         raise
@@ -273,9 +277,11 @@ def _pipe_to_file(
 ) -> str:
     goal = open_target(target, source, overwrite=options.overwrite)
     if goal.images:
-        raise VideoError("a pipe becomes a video file or a pipe; name the output *.mkv or -")
+        raise VideoError(
+            "from a pipe only a video file or a pipe can be written, such as out.mkv or -"
+        )
     folder = WorkFolder.beside(goal.path)
-    with folder.locked(), _nothing_left_behind(folder):
+    with folder.locked(), _cleared_on_failure(folder):
         suffix = goal.path.suffix.lower()
         prepared = prepare(source, options, suffix=suffix, scratch=folder.path, by_rows=False)
         for line in prepared.notes:

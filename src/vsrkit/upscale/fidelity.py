@@ -1,7 +1,8 @@
-"""How true an upscaled video is to its source, shot by shot, on one page that needs nothing else.
+"""The fidelity report: how well an upscaled video agrees with its source, shot by shot.
 
-There is no ground truth for a real video, but there is the input: made small again, the output must
-give it back; from frame to frame it must not change otherwise; its colours must not drift.
+A real video has no ground truth, but its output can be compared with the input: downscaled, it
+should equal the input; it should change from frame to frame as the input does; and its mean colours
+should stay the same.
 """
 
 import math
@@ -12,11 +13,10 @@ from pathlib import Path
 from tempfile import TemporaryFile
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from vsrkit.errors import VideoError
-from vsrkit.evaluate.metrics import luma
+from vsrkit.evaluate.metrics import luma, worst_crop
 from vsrkit.evaluate.page import inline_png, render_page
 from vsrkit.hardware.files import write_atomically
 from vsrkit.inference.shots import mark_cuts
@@ -25,20 +25,23 @@ from vsrkit.video.images import encode_png
 from vsrkit.video.probe import UPRIGHT
 from vsrkit.video.read import Source, open_source, turned
 
-CROP = (270, 480)  # of the pictures shown, in pixels of the output
-WORST = 8  # frames shown
-POINTS = 600  # of the curve
-SAME = 99.0  # dB said for equal pictures
+CROP = (270, 480)  # (height, width) of the pictures, in output pixels
+WORST = 8  # frames on the page
+POINTS = 600  # of the curve, at most
+SAME = 99.0  # dB reported for equal frames
 
 
 @dataclass(slots=True)
 class Shot:
     """One shot and its scores; means over its frames.
 
-    consistency: PSNR in dB of the output, reduced by bicubic with antialiasing, against the input.
-    flicker: mean absolute difference between how the output and how the bicubically enlarged input
-        change from frame to frame, in steps of 1/255 of luma.
-    drift: mean of the output's colour less that of the input's, in steps of 1/255 (R, G, B).
+    first: number of its first frame.
+    start_s: time of that frame in seconds.
+    consistency: PSNR in dB of the output, downscaled by antialiased bicubic, against the input.
+    lowest, lowest_frame: the lowest consistency of a frame, and the number of this frame.
+    flicker: mean absolute difference between the frame-to-frame change of the output and that of
+        the bicubically enlarged input, in steps of 1/255 of luma.
+    drift: mean of the output minus mean of the input, in steps of 1/255 (R, G, B).
     """
 
     first: int
@@ -52,31 +55,37 @@ class Shot:
 
 
 @dataclass(frozen=True, slots=True)
-class Worst:
-    """A part of a frame where the output strays most from the input, as PNG files."""
+class WorstCrop:
+    """The crop of a frame with the largest deviation from the input, as PNG files."""
 
     frame: int
     shot: int
     consistency: float
-    before: bytes  # bicubic
-    after: bytes
+    before: bytes  # bicubic enlargement of the input
+    after: bytes  # output
 
 
 @dataclass(slots=True)
 class Fidelity:
-    """All that the page shows."""
+    """The measurements that the page shows."""
 
     size: tuple[int, int]  # (height, width) of the input
     output_size: tuple[int, int]
     frames: int = 0
-    missing: int = 0  # frames of the input without a partner; below zero: the output has more
+    missing: int = 0  # input frames minus output frames
     shots: list[Shot] = field(default_factory=list)
-    worst: list[Worst] = field(default_factory=list)
-    curve: list[float] = field(default_factory=list)  # consistency of every frame
+    worst: list[WorstCrop] = field(default_factory=list)
+    curve: list[float] = field(default_factory=list)  # consistency of each frame
 
 
 def write_report(source: Source | str | Path, target: Source | str | Path, page: Path) -> Fidelity:
-    """Compare a video with its upscaled copy and write the page; returns what is on it."""
+    """Compare a video with its upscaled version and write the report.
+
+    Args:
+        source: the input.
+        target: the output.
+        page: HTML file to write.
+    """
     source, target = (x if isinstance(x, Source) else open_source(x) for x in (source, target))
     fidelity = compare_videos(source, target)
     write_atomically(page, report_page(fidelity, source.path.name, target.path.name))
@@ -84,7 +93,7 @@ def write_report(source: Source | str | Path, target: Source | str | Path, page:
 
 
 def check_page(page: Path) -> None:
-    """Refuse a place where no page can be written, before there is anything to write."""
+    """Raise VideoError if the report cannot be written, so that a long job is not run in vain."""
     if page.is_dir():
         raise VideoError(f"{page} is a folder; name the report as a file, such as report.html")
     try:
@@ -97,7 +106,7 @@ def check_page(page: Path) -> None:
 
 @torch.inference_mode()
 def compare_videos(source: Source, target: Source) -> Fidelity:
-    """Decode both side by side. Holds a few frames, however long they are."""
+    """Decode both videos in parallel and compare their frames; keeps a few frames in memory."""
     outputs = target.frames()
     times = _Times(source)
     same = source.info.turn == target.info.turn  # images are written upright
@@ -107,20 +116,20 @@ def compare_videos(source: Source, target: Source) -> Fidelity:
         lr, sr = turned(frame, turn), next(outputs, None)
         if meter is None:
             if sr is None:
-                raise VideoError(f"{target.path} holds no frames to compare")
+                raise VideoError(f"{target.path} contains no frames to compare")
             meter = _Meter(lr, sr)
         if sr is None:
             meter.fidelity.missing += 1
             continue
         meter.add(lr, sr, cut=cut, seconds=times.seconds(meter.fidelity.frames))
     if meter is None:
-        raise VideoError(f"{source.path} holds no frames to compare")
+        raise VideoError(f"{source.path} contains no frames to compare")
     meter.fidelity.missing -= sum(1 for _ in outputs)
     return meter.finished()
 
 
 class _Times:
-    """Seconds of the frames that were read but not yet asked for."""
+    """Reads frames and keeps their times until `seconds` is called."""
 
     def __init__(self, source: Source) -> None:
         self.source = source
@@ -136,7 +145,7 @@ class _Times:
 
 
 class _Meter:
-    """Takes pairs of frames in order and keeps the sums of the shot they belong to."""
+    """Adds up the scores of frame pairs, shot by shot."""
 
     def __init__(self, lr: Tensor, sr: Tensor) -> None:
         self.fidelity = Fidelity(_size(lr), _size(sr))
@@ -154,7 +163,7 @@ class _Meter:
             bicubic_matrix(height, Fraction(high, height)),
             bicubic_matrix(width, Fraction(wide, width)),
         )
-        self.before: tuple[Tensor, Tensor] | None = None  # luma of the last bicubic and output
+        self.before: tuple[Tensor, Tensor] | None = None  # previous bicubic and output luma
 
     def add(self, lr: Tensor, sr: Tensor, *, cut: bool, seconds: float) -> None:
         fidelity = self.fidelity
@@ -177,20 +186,20 @@ class _Meter:
         shot.frames += 1
         if decibels < shot.lowest:
             shot.lowest, shot.lowest_frame = decibels, fidelity.frames
-            self._show(lr, sr, error, decibels)
+            self._keep_crop(lr, sr, error, decibels)
         fidelity.curve.append(round(decibels, 2))
         fidelity.frames += 1
 
-    def _show(self, lr: Tensor, sr: Tensor, error: Tensor, decibels: float) -> None:
-        """Keep the frame's pictures if it is among the worst; one for each shot."""
+    def _keep_crop(self, lr: Tensor, sr: Tensor, error: Tensor, decibels: float) -> None:
+        """Keep a crop of this frame if it is among the worst; at most one per shot."""
         kept, shot = self.fidelity.worst, len(self.fidelity.shots) - 1
         others = [worst for worst in kept if worst.shot != shot]
         if len(others) >= WORST and decibels >= max(x.consistency for x in others):
             return
-        top, left = _worst_place(error, self.fidelity.output_size)
+        top, left = _worst_crop(error, self.fidelity.output_size)
         part = (..., slice(top, top + CROP[0]), slice(left, left + CROP[1]))
         before = resample(lr, *self.up)[part]
-        worst = Worst(
+        worst = WorstCrop(
             self.fidelity.frames, shot, decibels, encode_png(before), encode_png(sr[part])
         )
         self.fidelity.worst = sorted([*others, worst], key=lambda x: x.consistency)[:WORST]
@@ -207,17 +216,15 @@ def _size(frame: Tensor) -> tuple[int, int]:
     return frame.shape[-2], frame.shape[-1]
 
 
-def _worst_place(error: Tensor, output_size: tuple[int, int]) -> tuple[int, int]:
-    """Top and left, in the output, of the crop that holds most of the error."""
+def _worst_crop(error: Tensor, output_size: tuple[int, int]) -> tuple[int, int]:
+    """Top and left of the worst crop, in output pixels; `error` is that of each input pixel."""
     ratio = output_size[0] / error.shape[0], output_size[1] / error.shape[1]
     height, width = (
         max(1, min(side, round(crop / r)))
         for side, crop, r in zip(error.shape, CROP, ratio, strict=True)
     )
-    sums = F.avg_pool2d(error[None, None], (height, width), stride=max(1, min(height, width) // 4))
-    row, column = divmod(int(sums.argmax()), sums.shape[-1])
-    step = max(1, min(height, width) // 4)
-    return round(row * step * ratio[0]), round(column * step * ratio[1])
+    top, left = worst_crop(error, height, width, step=max(1, min(height, width) // 4))
+    return round(top * ratio[0]), round(left * ratio[1])
 
 
 def report_page(fidelity: Fidelity, source: str, target: str) -> str:
@@ -257,6 +264,6 @@ def _warning(fidelity: Fidelity) -> str:
 
 
 def _thinned(curve: list[float]) -> list[list[float]]:
-    """(frame, lowest value) of at most POINTS equal stretches: a bad frame must stay visible."""
+    """[frame, lowest value] of at most POINTS equal intervals, so that no bad frame is lost."""
     step = -(-len(curve) // POINTS) or 1
     return [[start, min(curve[start : start + step])] for start in range(0, len(curve), step)]

@@ -1,4 +1,4 @@
-"""A few frames of each shot, before and after side by side: see it before the hours are spent."""
+"""Previews: a few upscaled frames of each shot beside their bicubic enlargement."""
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -18,7 +18,7 @@ from vsrkit.video.images import write_image
 from vsrkit.video.read import Source, turned
 from vsrkit.video.rows import whole_of
 
-LINE = 4  # pixels of white between the two
+LINE = 4  # pixels; width of the white line between the two pictures
 
 
 def preview_video(
@@ -30,10 +30,20 @@ def preview_video(
     stride: int = 1,
     on_progress: Callable[[str, int, int], None] = lambda what, done, total: None,
 ) -> list[Path]:
-    """Upscale `frames` frames of every shot; write each beside its bicubic enlargement.
+    """Upscale a few frames of every shot; write each beside its bicubic enlargement.
 
-    They are made from the same pieces as in a whole run, so they are what that run gives. The names
-    of the PNG files tell shot and frame. `on_progress(what, done, total)` is told of every frame.
+    The model sees the same pieces as when the whole video is upscaled, so the result is the same.
+
+    Args:
+        source: the video.
+        engine: the model.
+        folder: where to write PNG files, named after shot and frame.
+        frames: how many of each shot.
+        stride: distance between the windows of the model, as in `plan_pieces`.
+        on_progress: called with "scan" or "preview", the frames done and their total (0: unknown).
+
+    Returns:
+        The files that were written.
     """
     index = scan(source, lambda done: on_progress("scan", done, 0))
     wanted = [chosen(shot, frames) for shot in index.shots]
@@ -55,13 +65,13 @@ def preview_video(
 
 
 def chosen(shot: range, frames: int) -> list[int]:
-    """Frames spread evenly over a shot: one is its middle, two are at a quarter and at three."""
+    """Numbers of `frames` frames, evenly spread: one in the middle, two at 1/4 and 3/4."""
     count = min(frames, len(shot))
     return [shot.start + (2 * n + 1) * len(shot) // (2 * count) for n in range(count)]
 
 
 def _part(number: int, shot: range, wanted: Sequence[int], context: Context, stride: int) -> Part:
-    """The pieces of a shot that hold a wanted frame; of a carried state, all before the last."""
+    """The pieces of a shot that keep a wanted frame; with carried state, also all earlier ones."""
     pieces = tuple(
         piece
         for piece in plan_pieces(shot.start, shot.stop, context, stride=stride)
@@ -74,7 +84,7 @@ def _part(number: int, shot: range, wanted: Sequence[int], context: Context, str
 def _upscaled(
     parts: Sequence[Part], source: Source, engine: Engine, folder: Path
 ) -> Iterator[tuple[int, int, Tensor, Tensor]]:
-    """Shot, number, input and output of every frame that the pieces keep."""
+    """Shot, frame number, input and output of every frame that the pieces keep."""
     numbers = (
         (part.number, number) for part in parts for piece in part.pieces for number in piece.kept
     )
@@ -91,7 +101,7 @@ def _upscaled(
 
 
 def side_by_side(lr: Tensor, sr: Tensor) -> Tensor:
-    """Bicubic enlargement left, output right, a white line between: (3, sH, 2 sW + line)."""
+    """Bicubic enlargement on the left, output on the right: (3, sH, 2 sW + LINE)."""
     height, width = sr.shape[-2:]
     line = torch.ones(3, height, LINE)
     return torch.cat([fitted(lr, height, width), line, sr], -1).clamp(0, 1)
