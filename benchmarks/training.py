@@ -34,10 +34,8 @@ from vsrkit.hardware.precision import (
 )
 from vsrkit.models.zoo import build_model
 from vsrkit.train.config import Source, TrainConfig
-from vsrkit.train.loop import train
+from vsrkit.train.loop import recompute_activations, set_training_layout, train
 from vsrkit.train.losses import charbonnier
-from vsrkit.train.recompute import recompute_activations
-from vsrkit.train.warm_start import lay_out_to_train
 from vsrkit.video.images import write_image
 
 CASES = ("plain", "auto", "float32", "recomputed")
@@ -178,7 +176,7 @@ def run_steps_of_reds(pipe: Any, case: str, threads: int, gradients: Path) -> No
     if case in ("auto", "float32"):
         precision = resolve_precision(case, model)
         keep_freed_memory(UNLIMITED)
-    lay_out_to_train(model, precision)
+    set_training_layout(model, precision)
     if case == "recomputed":
         recompute_activations(model)
     lr, hr = torch.rand(1, 5, 3, 64, 64), torch.rand(1, 5, 3, 256, 256)

@@ -1,4 +1,4 @@
-"""The light flow network: known motion of stills, then held-out real clips as the judge."""
+"""Recipe for the light flow network: synthetic motion of still images, then also real clips."""
 
 from vsrkit.train.config import FlowConfig
 

@@ -1,9 +1,9 @@
-"""A small net overfits a small clip in about two minutes on two cores: is everything in order?
+"""A check of the installation: a small model overfits a small clip, in two minutes on two cores.
 
     vsrkit train recipes/tiny_cpu.py
 
-Needs no data: it draws its own clip. The first losses are kept in tests/golden/tiny_cpu.txt, so
-that a change of the numerics shows.
+It needs no data, because it draws its own clip. tests/golden/tiny_cpu.txt has the first losses, so
+that tests detect changes of the numerical results.
 """
 
 from pathlib import Path
@@ -20,17 +20,17 @@ FRAMES, HEIGHT, WIDTH = 12, 128, 160
 
 
 def config(folder: Path = Path("runs/tiny-cpu")) -> TrainConfig:
-    """Draw the clip, write the model to start from, and train on both."""
-    clip, start = folder / "clip", folder / "start.safetensors"
+    """Draw the clip and write the initial weights to `folder`; train on them."""
+    clip, initial = folder / "clip", folder / "start.safetensors"
     draw_clip(clip)
-    if not start.exists():
+    if not initial.exists():
         torch.manual_seed(0)
-        save_model(start, VSRTSmall(SmallConfig(channels=32, tower_blocks=2, head_blocks=1)))
+        save_model(initial, VSRTSmall(SmallConfig(channels=32, tower_blocks=2, head_blocks=1)))
     return TrainConfig(
         run_dir=str(folder / "run"),
         cache_dir=str(folder / "cache"),
         data=(Source(path=str(clip)),),
-        model=str(start),
+        model=str(initial),
         steps=1000,
         batch_size=2,
         frames=3,
@@ -50,7 +50,7 @@ def config(folder: Path = Path("runs/tiny-cpu")) -> TrainConfig:
 
 
 def draw_clip(folder: Path) -> None:
-    """Stripes and discs that move on a slope of grey."""
+    """Write the frames of moving stripes and discs on a colour gradient as PNG files."""
     if folder.exists():
         return
     folder.mkdir(parents=True)

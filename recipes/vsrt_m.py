@@ -1,9 +1,9 @@
-"""`vsrt-m`, our larger preset, narrowed from a trained BasicVSR and taught by it.
+"""Recipes for `vsrt-m`, the larger model: narrowed and distilled from a trained BasicVSR.
 
     vsrkit weights get basicvsr-vimeo90k-bi
     vsrkit train recipes/vsrt_m.py --set data=FOLDER
 
-Then its frames alone, with HR in the goal, steadiness, and the flow network trained along:
+Then on the teacher's frames and HR, with steadiness, and with the flow network:
 
     vsrkit train recipes/vsrt_m.py:polished --set data=FOLDER \
         --set warm_start=runs/vsrt-m/best.safetensors
@@ -15,7 +15,7 @@ from vsrkit.train.config import Source, TrainConfig
 
 
 def config() -> TrainConfig:
-    """Eight frames of 48x48, three clips at a time: about six seconds a step on one core."""
+    """Batches of three clips of 8 frames of 48x48: about 6 s per step on one core."""
     return TrainConfig(
         run_dir="runs/vsrt-m",
         model="vsrt-m",
@@ -30,7 +30,7 @@ def config() -> TrainConfig:
         crop=48,
         optimizer="muon",
         learning_rate=1.5e-4,
-        flow_learning_rate_scale=0.0,  # Muon makes large steps of its faint gradient: it drifts
+        flow_learning_rate_scale=0.0,  # its gradient is mostly noise, which Muon would amplify
         schedule="linear",
         warmup_steps=40,
         clip_gradients=2.0,
@@ -42,7 +42,7 @@ def config() -> TrainConfig:
 
 
 def polished() -> TrainConfig:
-    """From taught weights: the teacher's frames alone, a part of the goal HR; the flow, too."""
+    """From `config` weights: 0.7 teacher frames and 0.3 HR as target, with steadiness and flow."""
     return replace(
         config(),
         run_dir="runs/vsrt-m-polished",

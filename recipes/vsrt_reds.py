@@ -1,11 +1,11 @@
-"""The published run of the VSR-Transformer on REDS, as released and as the paper's text has it.
+"""Recipes for the published VSR-Transformer on REDS: the released code and the paper's text.
 
     torchrun --nproc-per-node 8 -m vsrkit train recipes/vsrt_reds.py --set data=REDS/train_sharp
 
-The release and the paper disagree (docs/train.md has the table). `config()` is the release:
-1,200,000 steps, 4 clips on each of 8 cards. `paper()` is the text: 600,000 steps, 2 clips on each.
-Both name the same four periods, which add up to 1,200,000: the paper's run ends after two.
-The data are the 266 clips of REDS train and val without REDS4 (000, 011, 015 and 020).
+The two differ (docs/train.md has a table). `config()` is the released code: 1,200,000 steps, 4
+clips on each of 8 GPUs. `paper()` is the text: 600,000 steps, 2 clips on each. Both give the same
+four periods, which add up to 1,200,000, so that the paper's run ends after two of them. The data
+are the 266 clips of REDS train and val without REDS4 (000, 011, 015 and 020).
 """
 
 from dataclasses import replace
@@ -41,6 +41,6 @@ def config() -> TrainConfig:
 
 
 def paper() -> TrainConfig:
-    """The options that the paper's text names."""
+    """The options that the text of the paper gives."""
     return replace(config(), run_dir="runs/vsrt-reds-paper", model="vsrt-paper",
                    steps=600_000, batch_size=2)  # fmt: skip

@@ -1,8 +1,8 @@
-"""`vsrt-s`, our small preset: on frames alone, or taught by a trained BasicVSR that it starts from.
+"""Recipes for `vsrt-s`, the small model: trained on HR, or distilled from a trained BasicVSR.
 
     vsrkit train recipes/vsrt_s.py --set data=FOLDER --set warm_start=vsrt-s
 
-The weights in the package are taught:
+The weights in the package are distilled, in two runs:
 
     vsrkit weights get basicvsr-vimeo90k-bi
     vsrkit train recipes/vsrt_s.py:taught --set data=FOLDER
@@ -16,7 +16,7 @@ from vsrkit.train.config import Source, TrainConfig
 
 
 def config() -> TrainConfig:
-    """Seven frames of 48x48, three clips at a time: about a second a step on two cores."""
+    """Train on HR: batches of three clips of 7 frames of 48x48, about 1 s per step on two cores."""
     return TrainConfig(
         run_dir="runs/vsrt-s",
         model="vsrt-s",
@@ -27,7 +27,7 @@ def config() -> TrainConfig:
         crop=48,
         optimizer="muon",
         learning_rate=1e-3,
-        flow_learning_rate_scale=0.0,  # Muon makes large steps of its faint gradient: it drifts
+        flow_learning_rate_scale=0.0,  # its gradient is mostly noise, which Muon would amplify
         minimum_learning_rate=1e-6,
         warmup_steps=100,
         clip_gradients=0.5,
@@ -38,7 +38,7 @@ def config() -> TrainConfig:
 
 
 def taught() -> TrainConfig:
-    """Narrowed from BasicVSR, and what it answers to 480 clips of eight frames learnt."""
+    """Narrow BasicVSR, then learn its features and frames of 480 crops of eight frames."""
     return replace(
         config(),
         teacher="basicvsr-vimeo90k-bi",
@@ -59,7 +59,7 @@ def taught() -> TrainConfig:
 
 
 def polished() -> TrainConfig:
-    """From taught weights: the teacher's frames, half of the goal HR; flow and steadiness, too."""
+    """From `taught` weights: 0.7 teacher frames and 0.3 HR as target, with steadiness and flow."""
     return replace(
         taught(),
         run_dir="runs/vsrt-s-polished",

@@ -1,6 +1,7 @@
-"""`vsrt-s-web`: the small preset trained on for compressed video, mixed with clean.
+"""Recipe for `vsrt-s-web`: `vsrt-s` trained further on compressed and clean video.
 
-Starts from the weights of `vsrt-s`, and learns what BasicVSR makes of the same clips uncompressed:
+It starts from the weights of `vsrt-s`. Its target is the output of BasicVSR for the same clips
+without compression:
 
     vsrkit weights get basicvsr-vimeo90k-bi
     vsrkit train recipes/vsrt_s_web.py --set data=FOLDER
@@ -10,17 +11,17 @@ Two processes share two cores:
     torchrun --nproc-per-node 2 -m vsrkit train recipes/vsrt_s_web.py --set data=FOLDER \
         --set batch_size=2
 
-Without a teacher (`--set teacher=`) it learns from HR. `refitted.safetensors` is what to use.
+Without a teacher (`--set teacher=`) the target is HR. The result is `refitted.safetensors`.
 """
 
 from vsrkit.train.config import Source, TrainConfig
 
 
 def config() -> TrainConfig:
-    """As `vsrt-s`, but three clips of four have been through a real encoder.
+    """Three of four clips are compressed by a real encoder.
 
-    Longer clips, because what an encoder took from one frame is often left in another; and never
-    backwards, because encoders work forwards.
+    Clips are longer than for `vsrt-s`, because details that the encoder removed from one frame are
+    often present in another. They are never reversed, because encoders work forwards.
     """
     return TrainConfig(
         run_dir="runs/vsrt-s-web",
@@ -46,7 +47,7 @@ def config() -> TrainConfig:
         warmup_steps=40,
         clip_gradients=10.0,
         ema_decay=0.99,
-        refit="+".join(["bi", *["crf22-28"] * 7]),  # a little clean: it gains most there
+        refit="+".join(["bi", *["crf22-28"] * 7]),  # one of eight clean, where the gain is largest
         validate_every=200,
         validation_frames=17,
         validation_crop=96,

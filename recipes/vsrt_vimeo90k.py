@@ -1,9 +1,10 @@
-"""The published run of the VSR-Transformer on Vimeo-90K, as released and as the paper has it.
+"""Recipes for the published VSR-Transformer on Vimeo-90K: the released code and the paper.
 
     torchrun --nproc-per-node 8 -m vsrkit train recipes/vsrt_vimeo90k.py --set data=FOLDER
 
-Seven frames, 2 clips on each of 8 cards, six periods of 200,000 steps. `paper()` stops after
-600,000, which is what the text says. Data: the 64,612 training septuplets, a folder of frames each.
+Seven frames, 2 clips on each of 8 GPUs, six periods of 200,000 steps. `paper()` stops after the
+600,000 steps that the text gives. The data are the 64,612 training septuplets, each a folder of
+frames.
 """
 
 from dataclasses import replace
@@ -39,5 +40,5 @@ def config() -> TrainConfig:
 
 
 def paper() -> TrainConfig:
-    """The options that the paper's text names."""
+    """The options that the text of the paper gives."""
     return replace(config(), run_dir="runs/vsrt-vimeo-paper", steps=600_000)

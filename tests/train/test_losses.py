@@ -7,7 +7,14 @@ from vsrkit.errors import VsrkitError
 from vsrkit.models.edvr import EDVR, EDVRConfig
 from vsrkit.models.rrn import RRN, RRNConfig
 from vsrkit.models.vsrt_small import SmallConfig, VSRTSmall
-from vsrkit.train.losses import FLOOR, PsnrLoss, charbonnier, square_error, unrest, weighted
+from vsrkit.train.losses import (
+    FLOOR,
+    PsnrLoss,
+    charbonnier,
+    square_error,
+    temporal_change,
+    weight_luma,
+)
 
 GOLDEN = np.load(paths.GOLDEN / "charbonnier.npz")
 
@@ -37,29 +44,33 @@ def to_prev(pixels):
 
 def test_what_moves_with_the_picture_is_at_rest(panned):
     # 1e-10: positions are rounded to float32
-    assert unrest(panned, panned, to_prev(1.0)) < 1e-10
+    assert temporal_change(panned, panned, to_prev(1.0)) < 1e-10
     # Along another motion HR itself changes: taken for covered, and not counted.
     strange = panned.flip(1)
-    assert unrest(strange, panned, to_prev(1.0)) > unrest(strange, panned, to_prev(-5.0))
+    assert temporal_change(strange, panned, to_prev(1.0)) > temporal_change(
+        strange, panned, to_prev(-5.0)
+    )
 
 
 def test_what_flickers_costs_its_square(panned):
     flickering = panned + 0.1 * torch.tensor([0.0, 1, 0, 1]).view(1, 4, 1, 1, 1)
     inside = 60 / 64  # the last columns of each frame came in from outside
-    assert float(unrest(flickering, panned, to_prev(1.0))) == pytest.approx(0.01 * inside, rel=1e-4)
-    assert unrest(panned + 0.1, panned, to_prev(1.0)) < 1e-10  # wrong, but steadily
+    assert float(temporal_change(flickering, panned, to_prev(1.0))) == pytest.approx(
+        0.01 * inside, rel=1e-4
+    )
+    assert temporal_change(panned + 0.1, panned, to_prev(1.0)) < 1e-10  # wrong, but steadily
 
 
 def test_unrest_teaches_frames_and_not_the_flow(panned):
     sr, flow = torch.rand_like(panned).requires_grad_(), to_prev(1.0).requires_grad_()
-    unrest(sr, panned, flow).backward()
+    temporal_change(sr, panned, flow).backward()
     assert sr.grad.abs().sum() > 0
     assert flow.grad is None
 
 
 def test_unrest_is_told_clip_by_clip(panned):
     flickering = panned + 0.1 * torch.tensor([0.0, 1, 0, 1]).view(1, 4, 1, 1, 1)
-    both = unrest(
+    both = temporal_change(
         torch.cat([panned, flickering]),
         panned.expand(2, -1, -1, -1, -1),
         to_prev(1.0).repeat(2, 1, 1, 1, 1),
@@ -72,9 +83,9 @@ def test_brightness_weighs_most():
     grey, colour = torch.zeros(2, 1, 1, 3, 4, 4)
     grey += 1
     colour[:, :, 0], colour[:, :, 1] = 0.587, -0.299  # red against green, as bright as nothing
-    assert weighted(grey).square().sum(2).mean() == pytest.approx(1)
+    assert weight_luma(grey).square().sum(2).mean() == pytest.approx(1)
     plain = colour.square().sum(2).mean().item() / 3
-    assert weighted(colour).square().sum(2).mean().item() == pytest.approx(0.3 * plain)
+    assert weight_luma(colour).square().sum(2).mean().item() == pytest.approx(0.3 * plain)
 
 
 class Shift(torch.nn.Module):
@@ -124,7 +135,7 @@ def test_steadiness_adds_what_changes_along_the_motion(preset):
     with torch.no_grad():
         found = PsnrLoss(preset, steadiness=2.0)(lr, hr)
         sr, (to_prev, _) = preset(lr), preset.flows(list(lr.unbind(1)))
-        change = unrest(sr, hr, torch.stack(to_prev[1:], 1))
+        change = temporal_change(sr, hr, torch.stack(to_prev[1:], 1))
         expected = torch.log(square_error(sr, hr) + 2 * change + FLOOR).mean()
     assert change.min() > 0
     torch.testing.assert_close(found, expected)
@@ -147,5 +158,5 @@ def test_models_that_answer_with_the_centre_are_held_against_it():
 
 
 def test_steadiness_is_for_models_whose_flow_is_known():
-    with pytest.raises(VsrkitError, match="our own presets"):
+    with pytest.raises(VsrkitError, match="steadiness needs the flow of vsrt-s or vsrt-m"):
         PsnrLoss(RRN(RRNConfig(channels=4, blocks=1)), steadiness=1.0)

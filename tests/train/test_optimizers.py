@@ -1,9 +1,28 @@
+"""Muon, the choice of an optimizer for each weight, learning rates and the average of weights."""
+
+import json
+
 import pytest
 import torch
+from tests import paths
 from torch import nn
 
 from vsrkit.models.layers.flow import LightFlow
-from vsrkit.train.optimizers import Muon, inner_matrices, make_optimizers, orthogonal
+from vsrkit.train.config import TrainConfig
+from vsrkit.train.optimizers import (
+    Ema,
+    Muon,
+    inner_matrices,
+    learning_rate,
+    make_optimizers,
+    orthogonal,
+)
+
+GOLDEN = json.loads((paths.GOLDEN / "lr_schedule.json").read_text())
+RUNS = {
+    "REDS": {"periods": (300_000,) * 4, "restart_weights": (1.0, 0.5, 0.5, 0.5)},
+    "Vimeo": {"periods": (200_000,) * 6, "restart_weights": (1.0, *(0.5,) * 5)},
+}
 
 
 def test_orthogonal_brings_all_singular_values_near_one():
@@ -94,3 +113,32 @@ def test_a_step_lowers_a_loss(name):
         for optimizer in optimizers:
             optimizer.step()
     assert losses[-1] < 0.8 * losses[0]
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_restarts_equal_the_release(name):
+    config = TrainConfig(run_dir="r", steps=1_200_000, schedule="restarts", **RUNS[name])
+    found = {i: learning_rate(config, int(i) - 1) for i in GOLDEN[name]}
+    assert found == GOLDEN[name]
+
+
+def test_warmup_rises_to_the_cosine():
+    config = TrainConfig(run_dir="r", steps=1000, warmup_steps=10, learning_rate=1.0)
+    rates = [learning_rate(config, step) for step in range(1000)]
+    assert rates[0] == pytest.approx(0.1)
+    assert rates.index(max(rates)) == 9
+    assert rates[-1] == pytest.approx(config.minimum_learning_rate, abs=1e-5)
+
+
+def test_the_average_follows_at_its_pace():
+    model = nn.Linear(1, 1, bias=False)
+    nn.init.zeros_(model.weight)
+    ema = Ema(model, 0.5)
+    nn.init.ones_(model.weight)
+    for _ in range(2):
+        ema.update(model, step=1000)
+    assert ema.model.weight.item() == pytest.approx(0.75)
+    at_once = Ema(model, 0.0)
+    nn.init.constant_(model.weight, 3.0)
+    at_once.update(model, step=0)
+    assert at_once.model.weight.item() == 3.0

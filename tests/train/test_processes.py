@@ -13,15 +13,15 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from vsrkit.train import loop
-from vsrkit.train.processes import LostProcessError, Processes, joined_processes
+from vsrkit.train.processes import LostProcessError, Processes, join_processes
 
 
 def gradients(config, processes):
     """What one step of this process adds up to."""
-    shares, _ = loop.open_data(config, None)
-    run = loop.start_run(config, processes, shares, resume=False)
-    run.shared.train()
-    loop.compute_gradients(run, loop.batches_of(config, shares, processes).step(5))
+    sources, _ = loop.open_data(config, None)
+    run = loop.start_run(config, processes, sources, resume=False)
+    run.loss.train()
+    loop.compute_gradients(run, loop.make_batches(config, sources, processes).step(5))
     return {name: p.grad.contiguous() for name, p in run.model.named_parameters()}
 
 
@@ -30,8 +30,8 @@ def work(rank, port, config, folder):
     os.environ |= {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
     os.environ["MASTER_PORT"] = str(port)
     torch.set_num_threads(1)
-    with joined_processes("cpu") as processes:
-        with processes.first_goes_first():
+    with join_processes("cpu") as processes:
+        with processes.main_process_first():
             loop.open_data(config, None)
         found = gradients(replace(config, run_dir=str(folder / f"gradients{rank}")), processes)
     save_file(found, folder / f"{rank}.safetensors")
@@ -112,7 +112,7 @@ def test_only_the_first_process_writes(pair, folder):
 
 
 def test_a_lost_process_leaves_a_state_to_resume_from(pair, folder):
-    assert "go on with --resume" in (folder / "error").read_text()
+    assert "continue with --resume" in (folder / "error").read_text()
     state = Path(folder / "lost" / "state.safetensors")
     with safe_open(state, framework="pt") as file:
         assert file.metadata()["step"] == "3"

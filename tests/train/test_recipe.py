@@ -220,7 +220,7 @@ def test_tiny_cpu_repeats_its_losses(tmp_path):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("vsrkit.train.loop.validate", lambda run, pieces: None)
         patch.setattr(
-            "vsrkit.train.report.Report.scalars",
+            "vsrkit.train.run_files.RunLog.scalars",
             lambda self, step, **values: found.append(values["loss"]),
         )
         train(with_overrides(short, ["steps=10"]))

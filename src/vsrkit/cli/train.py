@@ -72,7 +72,7 @@ def train(
     config = load_recipe(recipe, overrides or [])
     with report_to_console() as on_progress:
         if isinstance(config, FlowConfig):
-            from vsrkit.train.flow.train_flow import train_flow
+            from vsrkit.train.train_flow import train_flow
 
             train_flow(config, resume=resume, on_progress=on_progress)
         else:

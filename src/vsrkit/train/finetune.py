@@ -1,4 +1,4 @@
-"""Fit a model to one's own footage: its frames are the HR, made smaller they are the LR."""
+"""Fit a model to given videos: their frames are the HR, and degraded the LR."""
 
 import logging
 import shutil
@@ -12,29 +12,28 @@ from vsrkit.errors import DataError, StoppedError, WeightsError
 from vsrkit.hardware.precision import PrecisionName, resolve_precision, set_memory_layout
 from vsrkit.models.zoo import load_model, save_model
 from vsrkit.train.config import Source, TrainConfig
-from vsrkit.train.loop import train
-from vsrkit.train.sources import open_data
-from vsrkit.train.validate import score
+from vsrkit.train.loop import score, train
+from vsrkit.train.training_data import open_data
 
 log = logging.getLogger("vsrkit")
 
 
 @dataclass(frozen=True, slots=True)
 class Finetuned:
-    """PSNR on Y of shots that were not learnt from, before and after."""
+    """PSNR on Y of the validation shots in dB, before and after training."""
 
     before: float
     after: float
 
     @property
     def better(self) -> bool:
-        """Whether the new weights were kept."""
+        """Whether the new weights score higher and were written."""
         return self.after > self.before
 
     def __str__(self) -> str:
-        verdict = "kept" if self.better else "worse, so the old weights were kept"
+        verdict = "new weights written" if self.better else "not better, old weights written"
         return (
-            f"held-out shots: {self.before:.3f} dB before, {self.after:.3f} dB after "
+            f"validation shots: {self.before:.3f} dB before, {self.after:.3f} dB after "
             f"({self.after - self.before:+.3f} dB): {verdict}"
         )
 
@@ -53,23 +52,37 @@ def finetune(
     workers: int = 1,
     on_progress: OnProgress | None = None,
 ) -> Finetuned:
-    """Train `model` on the videos for a short while; write the better of old and new weights.
+    """Train a model on videos for some steps; write the better of the old and new weights.
 
-    Shots are held out of each video (the end of it, if it is one shot) and scored before and
-    after. degradation: how the LR frames are made, as in a recipe: `bi` for clean footage,
-    `crf15-35` or `realistic` for what has been compressed.
+    Some shots of each video (its end, if it has only one) are not trained on, but scored before and
+    after training.
+
+    Args:
+        videos: video files.
+        output: weight file to write, with the suffix .safetensors.
+        model: name of a model or a weight file to start from.
+        steps: number of training steps.
+        degradation: how LR frames are made, as in a recipe: `bi` for clean footage, `crf15-35` or
+            `realistic` for compressed footage.
+        frames: frames of each training clip; fewer if the footage is shorter.
+        crop: side of the training crop in LR pixels; smaller if the footage is smaller.
+        precision: number type of the forward pass.
+        device: device to train on.
+        workers: processes that prepare batches.
+        on_progress: called while clips are decoded, with the name of the clip, the clips done and
+            their number.
     """
     if not videos:
-        raise DataError("no videos; name at least one")
+        raise DataError("no videos; give at least one")
     if output.suffix != ".safetensors":
-        raise WeightsError(f"{output} must end in .safetensors, that is what is written")
+        raise WeightsError(f"the output must end in .safetensors, got {output}")
     output.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix=".finetune-", dir=output.parent) as folder:
         old = Path(folder) / "old.safetensors"
-        start = load_model(model)
-        if not any(True for _ in start.parameters()):
-            raise WeightsError(f"{model} has no weights that could learn; name another model")
-        save_model(old, start)
+        initial = load_model(model)
+        if not any(True for _ in initial.parameters()):
+            raise WeightsError(f"{model} has no trainable weights; choose another model")
+        save_model(old, initial)
         config = TrainConfig(
             run_dir=str(Path(folder) / "run"),
             data=tuple(Source(path=str(v), degradation=degradation) for v in videos),
@@ -81,7 +94,7 @@ def finetune(
             crop=crop,
             optimizer="muon",
             learning_rate=3e-4,
-            flow_learning_rate_scale=0.0,  # Muon makes large steps of its faint gradient
+            flow_learning_rate_scale=0.0,  # see recipes/vsrt_s.py
             minimum_learning_rate=1e-6,
             warmup_steps=min(20, steps),
             clip_gradients=0.5,
@@ -92,26 +105,26 @@ def finetune(
             validate_every=max(1, steps // 3),
             save_every=steps,
         )
-        shares, held = open_data(config, on_progress)
-        clips = [clip for share in shares for clip in share.clips]
-        config = _fitted(config, clips, start.spec.scale)  # type: ignore[arg-type, union-attr]
-        chosen = resolve_precision(precision, start, device)
-        set_memory_layout(start.to(device), chosen)
-        before, _ = score(start, held, chosen, device)
-        log.info("held-out shots: %.3f dB before", before)
+        sources, validation = open_data(config, on_progress)
+        clips = [clip for source in sources for clip in source.clips]
+        config = _fit_to_footage(config, clips, initial.spec.scale)  # type: ignore[arg-type, union-attr]
+        chosen = resolve_precision(precision, initial, device)
+        set_memory_layout(initial.to(device), chosen)
+        before, _ = score(initial, validation, chosen, device)
+        log.info("validation shots: %.3f dB before", before)
         try:
             progress = train(config, on_progress=on_progress)
         except StoppedError as error:
             reason = str(error).split(";")[0]
-            raise StoppedError(f"{reason}; nothing was written, the old weights stay") from error
+            raise StoppedError(f"{reason}; nothing was written") from error
         result = Finetuned(before, progress.best)
         best = Path(config.run_dir) / "best.safetensors"
         shutil.move(best if result.better else old, output)
     return result
 
 
-def _fitted(config: TrainConfig, clips: Sequence[Clip], scale: int) -> TrainConfig:
-    """The config with as many frames and as large a crop as short or small footage has."""
+def _fit_to_footage(config: TrainConfig, clips: Sequence[Clip], scale: int) -> TrainConfig:
+    """The config with `frames` and `crop` reduced to what short or small footage has."""
     frames = min(config.frames, max(len(clip) for clip in clips))
     sides = [min(clip.shape[1:3]) for clip in clips if len(clip) >= frames]
     return replace(config, frames=frames, crop=max(1, min(config.crop, max(sides) // scale)))

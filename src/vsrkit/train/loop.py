@@ -1,9 +1,10 @@
-"""Training: `train(config)` reads top to bottom as what happens."""
+"""The training loop: `train` reads top to bottom in the order of what happens."""
 
 import logging
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -11,112 +12,140 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import clip_grad_norm_
 from torch.optim import Optimizer
+from torch.utils.checkpoint import checkpoint
 
 from vsrkit.data.clips import OnProgress
 from vsrkit.data.random_degradation import degrader_named
 from vsrkit.errors import StoppedError
+from vsrkit.evaluate.metrics import mean_psnr_y
 from vsrkit.hardware.memory import UNLIMITED, keep_freed_memory
 from vsrkit.hardware.precision import Precision, resolve_precision, set_memory_layout
+from vsrkit.inference.engine import Engine, upscale_frames
+from vsrkit.models.basicvsr import BasicVSR
+from vsrkit.models.layers.blocks import TwoStageTail
+from vsrkit.models.layers.flow import flow_networks
+from vsrkit.models.layers.patch_attention import ConvAttention, LinearAttention
+from vsrkit.models.layers.span_attention import SpanAttention
 from vsrkit.models.spec import Spec, Window
 from vsrkit.models.zoo import MODELS, build_model, load_model, save_model
-from vsrkit.train.batches import Batch, Batches, Share, prefetched
-from vsrkit.train.checkpoint import STATE, Progress, load_state, save_state, write_json
-from vsrkit.train.clock import Clock
 from vsrkit.train.config import ConfigError, TrainConfig, to_dict
-from vsrkit.train.distill.distillation import Lesson, pupil_of, teacher_named
-from vsrkit.train.distill.refit import last_convolution, pieces_of, refit
-from vsrkit.train.diverged import check_finite, check_weights
-from vsrkit.train.ema import Ema
+from vsrkit.train.distill.distillation import Distillation, narrowed_student
+from vsrkit.train.distill.refit import last_convolution, refit, refit_clips
+from vsrkit.train.distill.teacher_outputs import load_teacher
 from vsrkit.train.losses import PixelLoss, PsnrLoss
-from vsrkit.train.optimizers import make_optimizers, set_learning_rate
+from vsrkit.train.optimizers import Ema, learning_rate, make_optimizers, set_learning_rate
 from vsrkit.train.processes import (
     LostProcessError,
     Processes,
-    Stop,
-    joined_processes,
-    own_device,
+    StopRequest,
+    join_processes,
+    process_device,
     stop_by_signal,
 )
-from vsrkit.train.recompute import recompute_activations
-from vsrkit.train.report import Report
-from vsrkit.train.schedules import learning_rate
-from vsrkit.train.sources import batches_of, open_data
-from vsrkit.train.validate import Held, score
-from vsrkit.train.warm_start import lay_out_to_train, warm_start
+from vsrkit.train.run_files import (
+    STATE,
+    RunLog,
+    StepTimer,
+    TrainingProgress,
+    check_finite,
+    check_weights,
+    load_state,
+    save_state,
+    write_json,
+)
+from vsrkit.train.training_data import (
+    Batch,
+    Batches,
+    TrainingSource,
+    ValidationClip,
+    make_batches,
+    open_data,
+    prefetch,
+)
+from vsrkit.train.warm_start import warm_start
 
 log = logging.getLogger("vsrkit")
 
-NARROWED_BY = 16  # clips that show which of a teacher's channels matter
+NARROWING_CLIPS = 16  # on which the channels that a student keeps are chosen
 
 
 def train(
     config: TrainConfig, *, resume: bool = False, on_progress: OnProgress | None = None
-) -> Progress:
-    """Train a model as `config` says; its files go to `config.run_dir` (see `checkpoint`)."""
-    with joined_processes(config.device) as processes:
-        with processes.first_goes_first():
-            shares, held = open_data(config, on_progress)
-        run = start_run(config, processes, shares, resume=resume)
-        if processes.is_first:
-            clips = f"{sum(len(share.clips) for share in shares)} clips, {len(held)} held out"
-            log.info("%s in %s, %s", config.model, run.precision, clips)
-        batches = batches_of(run.config, shares, processes)
-        with stop_by_signal() as stop:  # until here there is nothing to finish or to save
+) -> TrainingProgress:
+    """Train a model; `run_files` lists what is written to `config.run_dir`.
+
+    Args:
+        config: all settings of the run.
+        resume: continue from the last checkpoint in `config.run_dir`.
+        on_progress: called while clips are decoded, with the name of the clip, the clips done and
+            their number.
+    """
+    with join_processes(config.device) as processes:
+        with processes.main_process_first():
+            sources, validation = open_data(config, on_progress)
+        run = start_run(config, processes, sources, resume=resume)
+        if processes.is_main:
+            clips = sum(len(source.clips) for source in sources)
+            what = f"{clips} training clips, {len(validation)} validation clips"
+            log.info("%s in %s, %s", config.model, run.precision, what)
+        batches = make_batches(run.config, sources, processes)
+        with stop_by_signal() as stop:  # before this there is nothing to save
             try:
-                progress = run_steps(run, batches, held, stop)
+                progress = run_steps(run, batches, validation, stop)
             except RuntimeError as error:
                 if processes.count == 1:
                     raise
-                save_run(run)  # the step that failed had not begun to change the weights
+                save_run(run)  # the failed step has not changed the weights
                 raise LostProcessError(
                     f"another process was lost at step {run.progress.step} "
-                    f"({_first_line(error)}); the state is saved: go on with --resume"
+                    f"({_first_line(error)}); the state is saved: continue with --resume"
                 ) from error
             finally:
-                run.report.close()
+                run.log.close()
         if config.refit:
-            refit_run(run, shares, held)
+            refit_run(run, sources, validation)
         return progress
 
 
 @dataclass(slots=True)
 class Run:
-    """A model in training, and what belongs to it."""
+    """A model in training, its optimizers and its files."""
 
     config: TrainConfig
     processes: Processes
     device: str
     precision: Precision
     model: nn.Module
-    shared: nn.Module  # the same with its loss, and gradients averaged over all processes
+    loss: nn.Module  # of the model: (lr, target) -> loss; averages gradients over processes
     ema: Ema
     optimizers: list[Optimizer]
-    progress: Progress
-    report: Report
+    progress: TrainingProgress
+    log: RunLog
 
     @property
     def directory(self) -> Path:
-        """Where its files go."""
+        """Folder of the run."""
         return Path(self.config.run_dir)
 
 
 def start_run(
-    config: TrainConfig, processes: Processes, shares: Sequence[Share], *, resume: bool
+    config: TrainConfig, processes: Processes, sources: Sequence[TrainingSource], *, resume: bool
 ) -> Run:
-    """Build everything, and put it back as it was if the run is to be resumed."""
-    run_dir, device = Path(config.run_dir), own_device(config.device)
+    """Build the model and all that belongs to it; restore it from the last state on resume."""
+    run_dir, device = Path(config.run_dir), process_device(config.device)
     state = run_dir / STATE
     if state.exists() and not resume:
-        raise ConfigError(f"{run_dir} holds a run already; use --resume or another run_dir")
-    keep_freed_memory(UNLIMITED)  # the next step needs as much again
+        raise ConfigError(f"{run_dir} already contains a run; use --resume or another run_dir")
+    keep_freed_memory(UNLIMITED)  # the next step allocates the same sizes again
     torch.manual_seed(config.seed)
-    model = starting_model(config, shares).to(device)
-    config = fitted(config, model.spec)  # type: ignore[arg-type]
-    if config.refit:  # hours later would be too late to find out
+    teacher = load_teacher(config.teacher) if config.learns_features else None
+    model = initial_model(config, teacher, sources).to(device)
+    config = fit_to_model(config, model.spec)  # type: ignore[arg-type]
+    if config.refit:  # fail now, not after the last step
         degrader_named(config.refit)
         last_convolution(model)
     precision = resolve_precision(config.precision, model, device)
-    lay_out_to_train(model, precision)
+    set_training_layout(model, precision)
     ema = Ema(model, config.ema_decay)
     optimizers = make_optimizers(
         model,
@@ -124,37 +153,39 @@ def start_run(
         betas=config.betas,
         flow_scale=config.flow_learning_rate_scale,
     )
-    progress = load_state(state, model, ema.model, optimizers) if resume else Progress()
+    progress = load_state(state, model, ema.model, optimizers) if resume else TrainingProgress()
     if config.activation_checkpointing:
         recompute_activations(model)
-    if processes.is_first:
+    if processes.is_main:
         write_json(run_dir / "config.json", to_dict(config))
-    where = run_dir if processes.is_first else None
-    report = Report(where, tensorboard=config.tensorboard, after=progress.step)
-    shared = processes.shared(with_loss(model, config, precision, device))
+    log_dir = run_dir if processes.is_main else None
+    run_log = RunLog(log_dir, tensorboard=config.tensorboard, after=progress.step)
+    loss = processes.average_gradients(with_loss(model, config, teacher, precision, device))
     return Run(
-        config, processes, device, precision, model, shared, ema, optimizers, progress, report
+        config, processes, device, precision, model, loss, ema, optimizers, progress, run_log
     )
 
 
-def run_steps(run: Run, batches: Batches, held: Sequence[Held], stop: Stop) -> Progress:
-    """The loop."""
-    config, progress, report = run.config, run.progress, run.report
-    clock = Clock()
+def run_steps(
+    run: Run, batches: Batches, validation: Sequence[ValidationClip], stop: StopRequest
+) -> TrainingProgress:
+    """Run the remaining steps; log, validate and save at their intervals."""
+    config, progress = run.config, run.progress
+    timer = StepTimer()
     losses: list[Tensor] = []
     todo = range(progress.step, config.steps)
-    made = prefetched(batches.step, todo, workers=config.workers)
+    made = prefetch(batches.step, todo, workers=config.workers)
     for step, parts in zip(todo, made, strict=True):
-        clock.start("work")
+        timer.start("work")
         rate = learning_rate(config, step)
         set_learning_rate(run.optimizers, rate, flow_frozen=step < config.flow_frozen_steps)
-        torch.manual_seed(config.seed + step)  # should a model draw numbers: the same on resume
+        torch.manual_seed(config.seed + step)  # a resumed run draws the same random numbers
         losses.append(compute_gradients(run, parts))
         if config.clip_gradients:
             clip_grad_norm_(run.model.parameters(), config.clip_gradients)
         for optimizer in run.optimizers:
             optimizer.step()
-        clock.start("rest")
+        timer.start("rest")
         run.ema.update(run.model, step)
         progress.step = done = step + 1
         last = done == config.steps or bool(stop.reason)
@@ -162,88 +193,99 @@ def run_steps(run: Run, batches: Batches, held: Sequence[Held], stop: Stop) -> P
         if done % config.log_every == 0 or last:
             mean = check_finite(losses, done, run.directory)
             losses.clear()
-            seconds, outside = clock.lap()
-            report.scalars(done, loss=mean, learning_rate=rate, seconds=seconds, outside=outside)
-        if held and (done % config.validate_every == 0 or done == config.steps):
-            clock.start("validation")
-            validate(run, held)
-            clock.start("rest")
+            seconds, outside = timer.lap()
+            run.log.scalars(done, loss=mean, learning_rate=rate, seconds=seconds, outside=outside)
+        if validation and (done % config.validate_every == 0 or done == config.steps):
+            timer.start("validation")
+            validate(run, validation)
+            timer.start("rest")
         if done % config.save_every == 0 or last:
             check_finite(losses, done, run.directory)
             check_weights(run.model, done, run.directory)
             save_run(run)
         if stop.reason:
-            raise StoppedError(f"stopped by {stop.reason} after step {done}; go on with --resume")
-        clock.start("data")
-    if run.processes.is_first:
+            raise StoppedError(
+                f"stopped by {stop.reason} after step {done}; continue with --resume"
+            )
+        timer.start("data")
+    if run.processes.is_main:
         log.info("%s", summary(progress, run.directory))
     return progress
 
 
 def compute_gradients(run: Run, parts: Sequence[Batch]) -> Tensor:
-    """Gradients of the mean loss over the parts of a step (and over all processes); the loss."""
+    """Compute the gradients of the mean loss over the batches of a step; returns the loss.
+
+    With several processes the gradients are averaged over all of them, the loss is not.
+    """
     run.model.zero_grad(set_to_none=True)
     total = torch.zeros((), device=run.device)
-    for number, (lr, goal) in enumerate(parts, start=1):
-        lr, goal = lr.to(run.device), goal.to(run.device)
+    for number, (lr, target) in enumerate(parts, start=1):
+        lr, target = lr.to(run.device), target.to(run.device)
         last = number == len(parts)
-        with _not_yet_averaged(run.shared, wait=not last):
+        with _without_averaging(run.loss, enabled=not last):
             with torch.autocast(lr.device.type, torch.bfloat16, run.precision.dtype == "bfloat16"):
-                loss = run.shared(lr, goal)
+                loss = run.loss(lr, target)
             (loss / len(parts)).backward()
         total += loss.detach() / len(parts)
     return total
 
 
-def _not_yet_averaged(model: nn.Module, *, wait: bool) -> AbstractContextManager[None]:
-    """Inside, gradients only add up here: processes need to talk once a step, not once a part."""
-    if wait and isinstance(model, DistributedDataParallel):
+def _without_averaging(model: nn.Module, *, enabled: bool) -> AbstractContextManager[None]:
+    """Only add up gradients in this process: averaging once per step is enough."""
+    if enabled and isinstance(model, DistributedDataParallel):
         return model.no_sync()
     return nullcontext()
 
 
-def validate(run: Run, pieces: Sequence[Held]) -> None:
-    """Score the average, keep it if it is the best so far; the other processes wait."""
-    if not run.processes.is_first:
+def validate(run: Run, clips: Sequence[ValidationClip]) -> None:
+    """Score the averaged model in the main process; save it if it is the best so far."""
+    if not run.processes.is_main:
         return
     progress, done = run.progress, run.progress.step
-    psnr, frame = score(run.ema.model, pieces, run.precision, run.device)
-    run.report.scalars(done, psnr_y=psnr)
-    run.report.picture(done, pieces[0].name, frame)
-    if psnr > progress.best:
-        progress.best, progress.best_step = psnr, done
-        save_model(run.directory / "best.safetensors", run.ema.model, step=done, psnr_y=psnr)
+    psnr_y, frame = score(run.ema.model, clips, run.precision, run.device)
+    run.log.scalars(done, psnr_y=psnr_y)
+    run.log.image(done, clips[0].name, frame)
+    if psnr_y > progress.best:
+        progress.best, progress.best_step = psnr_y, done
+        save_model(run.directory / "best.safetensors", run.ema.model, step=done, psnr_y=psnr_y)
 
 
-def refit_run(run: Run, shares: Sequence[Share], held: Sequence[Held]) -> None:
-    """Fit the average's last convolution anew and write the model beside the others."""
-    if not run.processes.is_first:
+def refit_run(
+    run: Run, sources: Sequence[TrainingSource], validation: Sequence[ValidationClip]
+) -> None:
+    """Refit the last convolution of the averaged model and write `refitted.safetensors`."""
+    if not run.processes.is_main:
         return
-    model, how = run.ema.model, degrader_named(run.config.refit)
-    clips = [clip for share in shares for clip in share.clips]
-    refit(model, pieces_of(clips, how), run.precision, run.device)
+    model, degradation = run.ema.model, degrader_named(run.config.refit)
+    clips = [clip for source in sources for clip in source.clips]
+    refit(model, refit_clips(clips, degradation), run.precision, run.device)
     target = run.directory / "refitted.safetensors"
     save_model(target, model, step=run.progress.step)
-    found = f", {score(model, held, run.precision, run.device)[0]:.3f} dB" if held else ""
-    log.info("last convolution fitted to %d clips%s: %s", len(clips), found, target)
+    result = ""
+    if validation:
+        result = f", {score(model, validation, run.precision, run.device)[0]:.3f} dB"
+    log.info("last convolution fitted to %d clips%s: %s", len(clips), result, target)
 
 
 def save_run(run: Run) -> None:
-    """Write the state and the model, if this is the process that writes."""
-    if run.processes.is_first:
+    """Write the state and the averaged model, in the main process."""
+    if run.processes.is_main:
         state = run.directory / STATE
         save_state(state, run.model, run.ema.model, run.optimizers, run.progress)
         save_model(run.directory / "last.safetensors", run.ema.model, step=run.progress.step)
 
 
-def starting_model(config: TrainConfig, shares: Sequence[Share]) -> nn.Module:
-    """The model with a file's weights, a teacher's or fresh ones, then those of the warm starts."""
+def initial_model(
+    config: TrainConfig, teacher: BasicVSR | None, sources: Sequence[TrainingSource]
+) -> nn.Module:
+    """The model with the weights of a file, of a teacher or new ones, then of the warm starts."""
     if config.model not in MODELS:
         model = load_model(config.model)
-    elif config.learns_features:
-        pairs = batches_of(replace(config, batch_size=NARROWED_BY, accumulate=1), shares)
-        lr, _ = pairs.step(0)[0]
-        model = pupil_of(teacher_named(config.teacher), build_model(config.model).config, lr)
+    elif teacher is not None:
+        first = replace(config, batch_size=NARROWING_CLIPS, accumulate=1)
+        lr, _ = make_batches(first, sources).step(0)[0]
+        model = narrowed_student(teacher, build_model(config.model).config, lr)
     else:
         model = build_model(config.model)
     for source in config.warm_start:
@@ -252,32 +294,83 @@ def starting_model(config: TrainConfig, shares: Sequence[Share]) -> nn.Module:
 
 
 def with_loss(
-    model: nn.Module, config: TrainConfig, precision: Precision, device: str
+    model: nn.Module,
+    config: TrainConfig,
+    teacher: BasicVSR | None,
+    precision: Precision,
+    device: str,
 ) -> nn.Module:
-    """The model and what it is to make less."""
-    if config.learns_features:
-        teacher = teacher_named(config.teacher).to(device)
-        set_memory_layout(teacher, precision)
-        notes = Path(config.run_dir) / "answers" if config.distinct_clips else None
-        return Lesson(model, teacher, weight=config.teacher_weight, notes=notes)
+    """The loss of the model as a module: (lr, target) -> loss."""
+    if teacher is not None:
+        set_memory_layout(teacher.to(device), precision)
+        cache = Path(config.run_dir) / "teacher_outputs" if config.distinct_clips else None
+        return Distillation(model, teacher, weight=config.teacher_weight, cache=cache)
     if config.loss == "psnr":
         return PsnrLoss(model, steadiness=config.steadiness)
     return PixelLoss(model, config.loss_reduction)
 
 
-def fitted(config: TrainConfig, spec: Spec) -> TrainConfig:
-    """The config with the clip's length and crop changed where the model takes no other."""
+def fit_to_model(config: TrainConfig, spec: Spec) -> TrainConfig:
+    """The config with `frames` and `crop` changed to what the model accepts."""
     frames, crop = max(config.frames, spec.min_frames), max(config.crop, spec.minimum)
     if isinstance(spec.context, Window) and spec.context.size > 1:
         frames = spec.context.size
     crop = spec.tile or -(-crop // spec.multiple) * spec.multiple
     if (frames, crop) != (config.frames, config.crop):
-        log.info("the model takes %d frames of %dx%d; the recipe is fitted", frames, crop, crop)
+        log.info("frames and crop changed for the model: %d frames of %dx%d", frames, crop, crop)
     return replace(config, frames=frames, crop=crop)
 
 
-def summary(progress: Progress, run_dir: Path) -> str:
-    """The last line of a run."""
+def set_training_layout(model: nn.Module, precision: Precision) -> None:
+    """Store weights in the layout of `precision`, but those of flow networks as PyTorch does.
+
+    The gradient of a warp jumps where the flow crosses a pixel border, and the rounding of another
+    layout changes on which side it is. In PyTorch's own layout all gradients equal those of plain
+    training, and the flow network takes about a hundredth of the time. Only in float32.
+    """
+    set_memory_layout(model, precision)
+    if precision.dtype == "float32":
+        for part in flow_networks(model):
+            set_memory_layout(part, Precision("float32", channels_last=False))
+
+
+def recompute_activations(model: nn.Module) -> None:
+    """Keep only the inputs of layer sequences, attention and tails for the backward pass.
+
+    What they compute inside is computed again there: the same numbers, with a third more time.
+    """
+    for module in model.modules():
+        if isinstance(module, nn.Sequential):  # of nested ones, the innermost
+            inner = list(module.modules())[1:]
+            is_unit = not any(isinstance(part, nn.Sequential) for part in inner)
+        else:
+            units = (SpanAttention, ConvAttention, LinearAttention, TwoStageTail)
+            is_unit = isinstance(module, units)
+        if is_unit:
+            module.forward = partial(checkpoint, module.forward, use_reentrant=False)
+
+
+def score(
+    model: nn.Module, clips: Sequence[ValidationClip], precision: Precision, device: str
+) -> tuple[float, Tensor]:
+    """Mean PSNR on Y in dB over the clips, and the middle frame (3, sH, sW) of the first one.
+
+    The two frames at either end of a clip are not scored, if it has more than four.
+    """
+    engine = Engine(model, precision, device, tile=None)
+    scores, shown = [], torch.zeros(0)
+    for number, clip in enumerate(clips):
+        ends = 2 if len(clip.hr) > 4 else 0
+        frames = list(upscale_frames(clip.lr, engine))
+        sr = torch.stack(frames[ends : len(frames) - ends])
+        scores.append(mean_psnr_y(sr, clip.hr[ends : len(frames) - ends]))
+        if number == 0:
+            shown = sr[len(sr) // 2]
+    return sum(scores) / len(scores), shown
+
+
+def summary(progress: TrainingProgress, run_dir: Path) -> str:
+    """The last line of the log."""
     best = (
         f", best {progress.best:.3f} dB at step {progress.best_step}" if progress.best_step else ""
     )

@@ -1,4 +1,4 @@
-"""What training minimises."""
+"""Loss functions, each a module that holds the model: (lr, target) -> loss."""
 
 from typing import Literal, TypeAlias
 
@@ -11,85 +11,93 @@ from vsrkit.evaluate.metrics import Y_SHARES
 from vsrkit.models.layers.flow import warp
 from vsrkit.models.vsrt_small import VSRTSmall
 
-LUMA = 0.7  # weight of brightness, beside that of the three colours together
-FLOOR = 1e-4  # 40 dB: what is nearer to its goal than that counts no more
-COVERED = 10 / 255  # where HR changes more along the motion, something was covered or uncovered
+LUMA = 0.7  # weight of the squared luma error; the three colours share the rest
+FLOOR = 1e-4  # added to square errors before the logarithm: 40 dB is good enough
+OCCLUDED = 10 / 255  # a pixel whose HR changes more along the motion is taken for occluded
 Reduction: TypeAlias = Literal["mean", "sum"]
 
 
 def charbonnier(
     sr: Tensor, hr: Tensor, *, eps: float = 1e-12, reduction: Reduction = "mean"
 ) -> Tensor:
-    """sqrt(d^2 + eps) over all numbers: an absolute error that is smooth at zero."""
+    """Mean or sum of sqrt(d^2 + eps) over all values: an absolute error that is smooth at zero."""
     error = torch.sqrt((sr.float() - hr).square() + eps)
     return error.mean() if reduction == "mean" else error.sum()
 
 
 class PixelLoss(nn.Module):
-    """A model with what it is to make less: (lr, goal) -> how far its frames are off."""
+    """Charbonnier loss of a model's frames."""
 
     def __init__(self, model: nn.Module, reduction: Reduction) -> None:
         super().__init__()
         self.model = model
         self.reduction: Reduction = reduction
 
-    def forward(self, lr: Tensor, goal: Tensor) -> Tensor:
+    def forward(self, lr: Tensor, target: Tensor) -> Tensor:
         """(B, T, 3, H, W) and (B, T, 3, sH, sW) -> ()."""
         sr = self.model(lr)
-        return charbonnier(sr, wanted(goal, sr), reduction=self.reduction)
+        return charbonnier(sr, matching_frames(target, sr), reduction=self.reduction)
 
 
 class PsnrLoss(nn.Module):
-    """Minus the PSNR of each clip, brightness counting most: easy clips weigh as much as hard ones.
+    """Mean over clips of the logarithm of the square error, which is mostly that of luma.
 
-    (lr, goal) -> the mean logarithm of the clips' square errors.
-    steadiness: weight of how much frames change along the motion, beside their error.
+    It is PSNR with the opposite sign: a clip with small errors weighs as much as one with large
+    errors.
+
+    Args:
+        model: the model; with steadiness, one of ours, whose flow is used.
+        steadiness: weight of the change along the motion beside the square error.
     """
 
     def __init__(self, model: nn.Module, *, steadiness: float = 0.0) -> None:
         super().__init__()
         if steadiness and not isinstance(model, VSRTSmall):
-            raise VsrkitError("steadiness needs the flow of our own presets, vsrt-s and vsrt-m")
+            raise VsrkitError(
+                "steadiness needs the flow of vsrt-s or vsrt-m; set it to 0 for other models"
+            )
         self.model, self.steadiness = model, steadiness
 
-    def forward(self, lr: Tensor, goal: Tensor) -> Tensor:
+    def forward(self, lr: Tensor, target: Tensor) -> Tensor:
         """(B, T, 3, H, W) and (B, T, 3, sH, sW) -> ()."""
         if not self.steadiness or not isinstance(self.model, VSRTSmall) or lr.shape[1] == 1:
             sr = self.model(lr)
-            return torch.log(square_error(sr, wanted(goal, sr)) + FLOOR).mean()
+            return torch.log(square_error(sr, matching_frames(target, sr)) + FLOOR).mean()
         frames = list(lr.unbind(1))
         to_prev, to_next = self.model.flows(frames)
         sr = torch.stack(self.model.along(frames, to_prev, to_next), 1)
         flow = torch.stack([flow for flow in to_prev if flow is not None], 1)
-        error = square_error(sr, goal) + self.steadiness * unrest(sr, goal, flow)
+        error = square_error(sr, target) + self.steadiness * temporal_change(sr, target, flow)
         return torch.log(error + FLOOR).mean()
 
 
-def wanted(hr: Tensor, sr: Tensor) -> Tensor:
-    """The frames that a model answers with: all, or the centre."""
+def matching_frames(hr: Tensor, sr: Tensor) -> Tensor:
+    """The frames of `hr` that `sr` has: all of them, or the centre only."""
     if sr.shape[1] == hr.shape[1]:
         return hr
     centre = hr.shape[1] // 2
     return hr[:, centre : centre + 1]
 
 
-def square_error(sr: Tensor, goal: Tensor) -> Tensor:
-    """Mean square of `weighted` errors, by clip: (B, T, 3, H, W) twice -> (B,)."""
-    return weighted(sr.float() - goal).square().sum(2).mean((1, 2, 3))
+def square_error(sr: Tensor, target: Tensor) -> Tensor:
+    """Mean square error of each clip, weighted by `weight_luma`: (B, T, 3, H, W) twice -> (B,)."""
+    return weight_luma(sr.float() - target).square().sum(2).mean((1, 2, 3))
 
 
-def weighted(rgb: Tensor) -> Tensor:
-    """RGB (B, T, 3, H, W) with brightness as a fourth, whose square weighs most: eyes see it so."""
+def weight_luma(rgb: Tensor) -> Tensor:
+    """RGB (B, T, 3, H, W) and luma as a fourth channel, scaled so that its square weighs `LUMA`."""
     shares = Y_SHARES.to(rgb).view(3, 1, 1)
     luma = (rgb * shares).sum(2, keepdim=True)
     return torch.cat([rgb * ((1 - LUMA) / 3) ** 0.5, luma * LUMA**0.5], 2)
 
 
-def unrest(sr: Tensor, hr: Tensor, flow_to_prev: Tensor) -> Tensor:
-    """Mean squared change of frames along the motion, where nothing is covered, by clip: (B,).
+def temporal_change(sr: Tensor, hr: Tensor, flow_to_prev: Tensor) -> Tensor:
+    """Mean squared change of frames along the motion, without occluded pixels; of each clip: (B,).
 
-    sr, hr: (B, T, 3, sH, sW); flow_to_prev: (B, T - 1, 2, H, W) of all frames but the first, in
-    pixels of the small frames. What flickers costs here, and hardly more elsewhere.
+    Args:
+        sr: output frames (B, T, 3, sH, sW); flicker raises the result.
+        hr: HR frames (B, T, 3, sH, sW), by which occluded pixels are found.
+        flow_to_prev: (B, T - 1, 2, H, W) of all frames but the first, in LR pixels.
     """
     scale = sr.shape[-1] // flow_to_prev.shape[-1]
     flow = scale * F.interpolate(
@@ -99,6 +107,6 @@ def unrest(sr: Tensor, hr: Tensor, flow_to_prev: Tensor) -> Tensor:
     before = torch.cat([sr.float(), hr, ones], 2)[:, :-1].flatten(0, 1)
     warped_sr, warped_hr, inside = warp(before, flow).split([3, 3, 1], 1)
     now_sr, now_hr = (x[:, 1:].flatten(0, 1) for x in (sr, hr))
-    same = (now_hr - warped_hr).mean(1, keepdim=True).abs() < COVERED
+    same = (now_hr - warped_hr).mean(1, keepdim=True).abs() < OCCLUDED
     change = (now_sr - warped_sr).square() * (same & (inside > 0.999))
     return change.unflatten(0, flow_to_prev.shape[:2]).mean((1, 2, 3, 4))

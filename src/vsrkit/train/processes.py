@@ -1,4 +1,4 @@
-"""Several training processes on one or many machines, as `torchrun` starts them."""
+"""Training by several processes that `torchrun` starts, and stopping by a signal."""
 
 import os
 import signal
@@ -18,57 +18,57 @@ from torch.nn.parallel import DistributedDataParallel
 from vsrkit.errors import StoppedError
 from vsrkit.hardware.device import resolve_device
 
-PATIENCE = timedelta(hours=2)  # for another process to decode or to validate
+TIMEOUT = timedelta(hours=2)  # long enough for the main process to decode or to validate
 
 
 class LostProcessError(StoppedError):
-    """The run lost one of its processes."""
+    """Another process of the run ended or cannot be reached."""
 
 
 @dataclass(frozen=True, slots=True)
 class Processes:
-    """Which of how many processes this is; the first one alone writes files."""
+    """The rank of this process and the number of processes; only rank 0 writes files."""
 
     rank: int = 0
     count: int = 1
 
     @property
-    def is_first(self) -> bool:
-        """Whether this process writes."""
+    def is_main(self) -> bool:
+        """Whether this process writes files and logs."""
         return self.rank == 0
 
     @contextmanager
-    def first_goes_first(self) -> Iterator[None]:
-        """Inside, the first process works alone; the others follow and find what it made."""
-        if self.count > 1 and not self.is_first:
+    def main_process_first(self) -> Iterator[None]:
+        """Run the block in the main process first, then in the others, which find its files."""
+        if self.count > 1 and not self.is_main:
             dist.barrier()
         yield
-        if self.count > 1 and self.is_first:
+        if self.count > 1 and self.is_main:
             dist.barrier()
 
-    def shared(self, model: nn.Module) -> nn.Module:
-        """The model whose backward pass averages the gradients of all processes."""
+    def average_gradients(self, model: nn.Module) -> nn.Module:
+        """Wrap a model so that its backward pass averages the gradients of all processes."""
         if self.count == 1:
             return model
         return cast("nn.Module", DistributedDataParallel(model))
 
 
 @contextmanager
-def joined_processes(device: str) -> Iterator[Processes]:
-    """Join the others that `torchrun` started; alone without it."""
+def join_processes(device: str) -> Iterator[Processes]:
+    """Join the processes that `torchrun` started; without it there is only this one."""
     count = int(os.environ.get("WORLD_SIZE", "1"))
     if count == 1:
         yield Processes()
         return
     backend = "nccl" if device.startswith("cuda") else "gloo"
-    dist.init_process_group(backend, timeout=PATIENCE)
+    dist.init_process_group(backend, timeout=TIMEOUT)
     try:
         yield Processes(dist.get_rank(), count)
     finally:
         dist.destroy_process_group()
 
 
-def own_device(device: str) -> str:
+def process_device(device: str) -> str:
     """The device this process trains on: of several CUDA devices, the one torchrun assigned."""
     device = resolve_device(device)
     if device == "cuda" and "LOCAL_RANK" in os.environ:
@@ -77,27 +77,29 @@ def own_device(device: str) -> str:
     return device
 
 
-class Stop:
-    """Set when a signal asks the run to end; a step once begun is finished first."""
+class StopRequest:
+    """Name of the signal that asked the run to end, or an empty text."""
 
     def __init__(self) -> None:
         self.reason = ""
 
 
 @contextmanager
-def stop_by_signal() -> Iterator[Stop]:
-    """Turn the first Ctrl-C or termination signal into a flag; the second ends at once."""
-    stop = Stop()
+def stop_by_signal() -> Iterator[StopRequest]:
+    """Note the first SIGINT or SIGTERM, so that the step can be finished; a second ends at once."""
+    stop = StopRequest()
     if current_thread() is not main_thread():
         yield stop
         return
 
-    def ask(number: int, frame: FrameType | None) -> None:
+    def on_signal(number: int, frame: FrameType | None) -> None:
         if stop.reason:
             raise KeyboardInterrupt
         stop.reason = signal.Signals(number).name
 
-    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {
+        number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)
+    }
     try:
         yield stop
     finally:

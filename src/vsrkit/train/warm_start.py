@@ -1,4 +1,4 @@
-"""Starting weights from any checkpoint, with a report of what was taken, and their layout."""
+"""Initial weights from a checkpoint of this or another model, by matching names and shapes."""
 
 import logging
 import re
@@ -10,34 +10,39 @@ import torch
 from torch import Tensor, nn
 
 from vsrkit.errors import WeightsError
-from vsrkit.hardware.precision import Precision, set_memory_layout
-from vsrkit.models.layers.flow import SPyNet, flow_networks, spynet_public_name, spynet_translate
+from vsrkit.models.layers.flow import SPyNet, spynet_public_name, spynet_translate
 from vsrkit.models.weights import read_checkpoint
 from vsrkit.models.zoo import ARCHITECTURES, MODELS, Architecture, local_weights
 
 log = logging.getLogger("vsrkit")
 
-# What precedes the names of a SPyNet's own tensors in a file of a whole model.
-_BEFORE_SPYNET = r"^(.+?\.)??(?=(basic_module|levels)\.\d+\.)|^(spynet\.|flow\.)+(?=(mean|std)$)"
+# Prefixes of the tensor names of a SPyNet in the file of a whole model.
+_SPYNET_PREFIX = r"^(.+?\.)??(?=(basic_module|levels)\.\d+\.)|^(spynet\.|flow\.)+(?=(mean|std)$)"
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
-    """Names of tensors: filled from the file, of another shape there, and not used of it."""
+class WarmStart:
+    """Names of the tensors of a file: copied, of another shape in the model, and not in it."""
 
-    filled: list[str]
-    misfits: list[str]
+    copied: list[str]
+    mismatched: list[str]
     unused: list[str]
 
     def __str__(self) -> str:
         return (
-            f"{len(self.filled)} tensors taken, {len(self.misfits)} of another shape, "
+            f"{len(self.copied)} tensors copied, {len(self.mismatched)} of another shape, "
             f"{len(self.unused)} not used"
         )
 
 
-def warm_start(model: nn.Module, source: str) -> Taken:
-    """Fill what fits from a weight file or a model with weights; "part=FILE" fills only `part`."""
+def warm_start(model: nn.Module, source: str) -> WarmStart:
+    """Copy the tensors of a file that fit into a model.
+
+    Args:
+        model: the model, changed in place.
+        source: a weight file or the name of a model with weights; "part=FILE" fills only the
+            submodule `part`.
+    """
     part, equals, file = source.partition("=")
     if not equals:
         part, file = "", source
@@ -47,29 +52,32 @@ def warm_start(model: nn.Module, source: str) -> Taken:
         raise WeightsError(f"warm start {source!r}: the model has no part {part!r}") from error
     path = local_weights(file) if file in MODELS else Path(file)
     if path is None:
-        raise WeightsError(f"warm start {source!r}: no weights of {file} are at hand; name a file")
+        raise WeightsError(
+            f"warm start {source!r}: there are no weights of {file} on this machine; run "
+            f"`vsrkit weights get {file}`, or name a file"
+        )
     tensors = _named_as_ours(target, read_checkpoint(path).tensors)
-    # A file of a whole model has the part's tensors under its name, one of a part alone has not.
+    # In the file of a whole model the tensors of a part have its name as a prefix.
     inside = {n.removeprefix(f"{part}."): t for n, t in tensors.items() if n.startswith(f"{part}.")}
-    taken = take(target, inside or tensors)
-    log.info("warm start from %s: %s", source, taken)
-    for name in (taken.misfits + taken.unused)[:10]:
-        log.info("  left out: %s", name)
-    if not taken.filled:
-        raise WeightsError(f"{file} has no tensor that fits; it belongs to another model")
-    return taken
+    result = copy_matching(target, inside or tensors)
+    log.info("warm start from %s: %s", source, result)
+    for name in (result.mismatched + result.unused)[:10]:
+        log.info("  not copied: %s", name)
+    if not result.copied:
+        raise WeightsError(f"{file} has no tensor that fits; it is a file of another model")
+    return result
 
 
 def _named_as_ours(target: nn.Module, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-    """A public file's tensors under our names, if it is in one of the styles that we know.
+    """The tensors of a public file under our names, if the file is in a known format.
 
-    A flow network is found inside of any file: those of whole models call it by many names.
+    A flow network is also found in files of whole models, which use several names for it.
     """
     wanted = target.state_dict()
     public: Callable[[str], str]
     if isinstance(target, SPyNet):
         found = {
-            re.sub(_BEFORE_SPYNET, "", name, count=1): value for name, value in tensors.items()
+            re.sub(_SPYNET_PREFIX, "", name, count=1): value for name, value in tensors.items()
         }
         translated, public = spynet_translate(found), spynet_public_name
     elif architecture := _architecture_of(target):
@@ -86,25 +94,12 @@ def _architecture_of(model: nn.Module) -> Architecture | None:
     return next((a for a in ARCHITECTURES.values() if a.config is type(config)), None)
 
 
-def lay_out_to_train(model: nn.Module, precision: Precision) -> None:
-    """Store weights in the layout of `precision`, but for flow networks in float32.
-
-    Where a flow points at the border of two pixels, its gradient jumps, and the roundings of
-    another layout decide which of the two it meets. In the layout that PyTorch has by itself all
-    gradients are those of plain training, and the time is that of a hundredth of the model.
-    """
-    set_memory_layout(model, precision)
-    if precision.dtype == "float32":
-        for part in flow_networks(model):
-            set_memory_layout(part, Precision("float32", channels_last=False))
-
-
 @torch.no_grad()
-def take(model: nn.Module, tensors: Mapping[str, Tensor]) -> Taken:
-    """Copy every tensor that has the model's name and shape for it."""
+def copy_matching(model: nn.Module, tensors: Mapping[str, Tensor]) -> WarmStart:
+    """Copy every tensor whose name and shape the model has, in place."""
     wanted = model.state_dict()
-    filled = [k for k, v in tensors.items() if k in wanted and wanted[k].shape == v.shape]
-    for name in filled:
+    copied = [k for k, v in tensors.items() if k in wanted and wanted[k].shape == v.shape]
+    for name in copied:
         wanted[name].copy_(tensors[name])
-    misfits = [k for k in tensors if k in wanted and k not in filled]
-    return Taken(filled, misfits, [k for k in tensors if k not in wanted])
+    mismatched = [k for k in tensors if k in wanted and k not in copied]
+    return WarmStart(copied, mismatched, [k for k in tensors if k not in wanted])

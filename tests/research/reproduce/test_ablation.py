@@ -93,7 +93,7 @@ def test_trained_variants_start_from_the_shipped_weights(variant, video, tmp_pat
     assert config.validation == ("a",)
     taken = warm_start(load_model(config.model), "vsrt-s")
     # Attention over one frame has no distances in time.
-    assert taken.misfits == (["attention.distance"] if variant.name == "1 frame" else [])
+    assert taken.mismatched == (["attention.distance"] if variant.name == "1 frame" else [])
     left_out = {name.split(".")[0] for name in taken.unused}
     assert left_out == {"w/o STCSA": {"attention"}, "w/o flow": {"flow"}}.get(variant.name, set())
 

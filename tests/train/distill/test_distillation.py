@@ -10,7 +10,10 @@ from vsrkit.models.basicvsr import BasicVSR, BasicVSRConfig
 from vsrkit.models.rrn import RRN, RRNConfig
 from vsrkit.models.vsrt_small import SmallConfig, VSRTSmall
 from vsrkit.models.zoo import load_model, save_model
-from vsrkit.train.distill.distillation import Lesson, distance, pupil_of, teacher_named
+from vsrkit.train import loop
+from vsrkit.train.distill import teacher_outputs
+from vsrkit.train.distill.distillation import Distillation, narrowed_student, relative_error
+from vsrkit.train.distill.teacher_outputs import load_teacher
 from vsrkit.train.loop import train
 
 TINY = SmallConfig(
@@ -46,12 +49,12 @@ def test_a_pupil_with_everything_of_its_teacher_has_nothing_to_learn(teacher, pa
     pupil.forward_tower.load_state_dict(teacher.forward_trunk.state_dict())
     pupil.fusion.load_state_dict(teacher.fusion.state_dict())
     pupil.tail.load_state_dict(teacher.tail.state_dict())
-    assert Lesson(pupil, teacher, weight=1.0)(*pair) < 1e-10
+    assert Distillation(pupil, teacher, weight=1.0)(*pair) < 1e-10
 
 
 def test_frames_are_those_of_the_teacher_alone(teacher, pair):
-    lesson = Lesson(pupil_of(teacher, TINY, pair[0]), teacher, weight=1.0)
-    answers = lesson.answer(pair[0])
+    lesson = Distillation(narrowed_student(teacher, TINY, pair[0]), teacher, weight=1.0)
+    answers = lesson.teacher_outputs(pair[0])
     torch.testing.assert_close(answers["sr"], teacher(pair[0]))
     assert answers["backward"].shape == answers["forward"].shape == (2, 4, 8, 16, 16)
     last = torch.cat([pair[0][:, 3], torch.zeros(2, 8, 16, 16)], 1)
@@ -60,8 +63,8 @@ def test_frames_are_those_of_the_teacher_alone(teacher, pair):
 
 def test_lessons_bring_the_pupil_nearer(teacher, pair):
     torch.manual_seed(2)
-    pupil = pupil_of(teacher, TINY, pair[0]).train()
-    lesson = Lesson(pupil, teacher, weight=1.0)
+    pupil = narrowed_student(teacher, TINY, pair[0]).train()
+    lesson = Distillation(pupil, teacher, weight=1.0)
     optimizer = torch.optim.Adam([p for p in pupil.parameters() if p.requires_grad], lr=3e-3)
     losses = []
     for _ in range(25):
@@ -76,12 +79,12 @@ def test_lessons_bring_the_pupil_nearer(teacher, pair):
 
 def test_every_part_but_the_flow_learns(teacher, pair):
     config = replace(TINY, flow="light", flow_channels=8)
-    pupil = pupil_of(teacher, config, pair[0])
+    pupil = narrowed_student(teacher, config, pair[0])
     for block in pupil.head:
         torch.nn.init.normal_(block.conv2.weight, std=0.1)  # zero lets nothing through
     for parameter in pupil.attention.parameters():
         torch.nn.init.normal_(parameter, std=0.1)
-    Lesson(pupil, teacher, weight=0.5)(*pair).backward()
+    Distillation(pupil, teacher, weight=0.5)(*pair).backward()
     for name, parameter in pupil.named_parameters():
         has = parameter.grad is not None and bool(parameter.grad.abs().sum() > 0)
         assert has != name.startswith("flow."), name
@@ -89,36 +92,50 @@ def test_every_part_but_the_flow_learns(teacher, pair):
 
 def test_distance_is_relative_to_the_goal():
     goal = 2 * torch.ones(1, 2, 4, 4)
-    assert distance(goal, goal) == 0
-    assert distance(0 * goal, goal) == 1
-    assert distance(goal, 2 * goal) == 0.25
+    assert relative_error(goal, goal) == 0
+    assert relative_error(0 * goal, goal) == 1
+    assert relative_error(goal, 2 * goal) == 0.25
 
 
 def test_others_can_be_neither_pupil_nor_teacher(teacher, pair, tmp_path):
-    with pytest.raises(VsrkitError, match="only our own presets"):
-        Lesson(RRN(RRNConfig(channels=4, blocks=1)), teacher, weight=1.0)
-    with pytest.raises(VsrkitError, match="only our own presets"):
-        pupil_of(teacher, RRNConfig(), pair[0])
+    with pytest.raises(VsrkitError, match="only vsrt-s and vsrt-m"):
+        Distillation(RRN(RRNConfig(channels=4, blocks=1)), teacher, weight=1.0)
+    with pytest.raises(VsrkitError, match="only vsrt-s and vsrt-m"):
+        narrowed_student(teacher, RRNConfig(), pair[0])
     hop = VSRTSmall(SmallConfig(channels=8, tower_blocks=1, propagation="hop"))
-    with pytest.raises(VsrkitError, match="only our own presets"):
-        Lesson(hop, teacher, weight=1.0)
+    with pytest.raises(VsrkitError, match="only vsrt-s and vsrt-m"):
+        Distillation(hop, teacher, weight=1.0)
     other = tmp_path / "other.safetensors"
     save_model(other, hop)
     with pytest.raises(VsrkitError, match="must be a BasicVSR"):
-        teacher_named(str(other))
+        load_teacher(str(other))
 
 
 def test_a_run_with_a_teacher_that_is_asked_once(config, tmp_path, teacher, pair):
     file, start = tmp_path / "teacher.safetensors", tmp_path / "start.safetensors"
     save_model(file, teacher)
-    save_model(start, pupil_of(teacher, TINY, pair[0]))
+    save_model(start, narrowed_student(teacher, TINY, pair[0]))
     c = config(model=str(start), teacher=str(file), steps=4, batch_size=2, distinct_clips=3)
     assert train(c).step == 4
     assert load_model(f"{c.run_dir}/last.safetensors").config == TINY
-    assert len(list((tmp_path / c.run_dir / "answers").iterdir())) == 3
+    assert len(list((tmp_path / c.run_dir / "teacher_outputs").iterdir())) == 3
+
+
+def test_the_teacher_is_loaded_once(config, tmp_path, teacher, pair, monkeypatch):
+    """Also where the student is narrowed from it before it is trained."""
+    file, loaded = tmp_path / "teacher.safetensors", []
+    save_model(file, teacher)
+    load = teacher_outputs.load_model
+    monkeypatch.setattr(
+        teacher_outputs, "load_model", lambda name: loaded.append(name) or load(name)
+    )
+    monkeypatch.setattr(loop, "build_model", lambda name: VSRTSmall(TINY))
+    c = config(model="vsrt-s", teacher=str(file), steps=1, crop=24)
+    assert train(c).step == 1
+    assert loaded == [str(file)]
 
 
 def test_a_teacher_without_weights_is_told_where_they_are(monkeypatch, tmp_path):
     monkeypatch.setenv("VSRKIT_CACHE", str(tmp_path))
     with pytest.raises(VsrkitError, match="vsrkit weights get basicvsr-reds4"):
-        teacher_named("basicvsr-reds4")
+        load_teacher("basicvsr-reds4")

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 from tests.train.conftest import moving_picture
+from torch import nn
 
 from vsrkit.data.clips import Clip
 from vsrkit.data.random_degradation import Fixed
@@ -15,9 +16,16 @@ from vsrkit.models.rrn import RRN, RRNConfig
 from vsrkit.models.vsrt_small import SmallConfig, VSRTSmall
 from vsrkit.models.zoo import load_model
 from vsrkit.train.distill import refit as refitting
-from vsrkit.train.distill.refit import last_convolution, pieces_of, refit
+from vsrkit.train.distill.refit import (
+    fit,
+    last_convolution,
+    normal_equations,
+    prune_channels,
+    refit,
+    refit_clips,
+)
 from vsrkit.train.loop import train
-from vsrkit.train.validate import Held
+from vsrkit.train.training_data import ValidationClip
 
 PLAIN = Precision("float32", channels_last=False)
 DIRECT = SmallConfig(channels=8, tower_blocks=1, attention_channels=8)
@@ -30,14 +38,14 @@ def made_by(model):
     """A piece whose HR is what the model makes."""
     lr = torch.rand(4, 3, 16, 16)
     with torch.no_grad():
-        return Held("a", lr, model(lr[None])[0])
+        return ValidationClip("a", lr, model(lr[None])[0])
 
 
 @pytest.fixture
 def whole_way(monkeypatch):
     """Nothing is kept of what was there."""
-    monkeypatch.setattr(refitting, "DAMPING", 1e-9)
-    monkeypatch.setattr(refitting, "BRIGHTNESS", 1.0)
+    monkeypatch.setattr(refitting, "REFIT_DAMPING", 1e-9)
+    monkeypatch.setattr(refitting, "LUMA_STEP", 1.0)
 
 
 @pytest.mark.parametrize("config", [DIRECT, TWO_STAGE], ids=["direct", "two-stage"])
@@ -62,7 +70,12 @@ def test_only_the_last_convolution_changes_and_hooks_are_gone():
     torch.manual_seed(0)
     model = VSRTSmall(DIRECT).eval()
     before = deepcopy(model.state_dict())
-    refit(model, [Held("a", torch.rand(3, 3, 16, 16), torch.rand(3, 3, 64, 64))], PLAIN, "cpu")
+    refit(
+        model,
+        [ValidationClip("a", torch.rand(3, 3, 16, 16), torch.rand(3, 3, 64, 64))],
+        PLAIN,
+        "cpu",
+    )
     changed = {name for name, tensor in model.state_dict().items() if tensor.ne(before[name]).any()}
     assert changed == {"tail.conv.weight", "tail.conv.bias"}
     assert not model.tail.conv._forward_hooks
@@ -76,7 +89,7 @@ def test_each_piece_counts_alike():
     base = torch.full((3, 3, 64, 64), 0.5)
     # The same frames, twice with the wish to be brighter, by different amounts. Equal weights would
     # give the mean, 0.5 + (0.1 + 0.3) / 2; each over its own square error leans to the nearer one.
-    pieces = [Held("a", grey[0], base + 0.1), Held("b", grey[1], base + 0.3)]
+    pieces = [ValidationClip("a", grey[0], base + 0.1), ValidationClip("b", grey[1], base + 0.3)]
     refit(fresh, pieces, PLAIN, "cpu")
     with torch.no_grad():
         middle = fresh(grey[0][None])[0, 1, :, 16:48, 16:48].mean()
@@ -89,8 +102,8 @@ def test_each_piece_counts_alike():
 def test_a_clip_without_error_neither_fails_nor_decides():
     torch.manual_seed(0)
     fresh = VSRTSmall(DIRECT).eval()  # makes nothing of black, and nothing is wanted
-    black = Held("a", torch.zeros(3, 3, 16, 16), torch.zeros(3, 3, 64, 64))
-    wish = Held("b", torch.full((3, 3, 16, 16), 0.5), torch.full((3, 3, 64, 64), 0.7))
+    black = ValidationClip("a", torch.zeros(3, 3, 16, 16), torch.zeros(3, 3, 64, 64))
+    wish = ValidationClip("b", torch.full((3, 3, 16, 16), 0.5), torch.full((3, 3, 64, 64), 0.7))
     refit(fresh, [black, wish], PLAIN, "cpu")
     with torch.no_grad():
         made = fresh(wish.lr[None])[0, 1, :, 16:48, 16:48].mean()
@@ -105,18 +118,18 @@ def test_clips_too_small_for_a_preset_are_left_out(tmp_path):
         pixels = moving_picture(4, side)
         (tmp_path / name).write_bytes(pixels.tobytes())
         clips.append(Clip(name, tmp_path / name, pixels.shape))
-    [piece] = pieces_of(clips, Fixed())
+    [piece] = refit_clips(clips, Fixed())
     assert (piece.name, piece.lr.shape) == ("large", (4, 3, 24, 24))
 
 
 def test_colours_go_the_whole_way_and_brightness_a_part_of_it():
     change = torch.randn(48, 5)
-    moved = refitting.held_back(change).unflatten(0, (3, 16))
+    moved = refitting.damp_luma(change).unflatten(0, (3, 16))
     change = change.unflatten(0, (3, 16))
     luma, luma_moved = (
         torch.einsum("c,cpi->pi", refitting.Y_SHARES.float(), x) for x in (change, moved)
     )
-    torch.testing.assert_close(luma_moved, refitting.BRIGHTNESS * luma)
+    torch.testing.assert_close(luma_moved, refitting.LUMA_STEP * luma)
     # Differences between colours are what is left of a colour without its brightness.
     torch.testing.assert_close(moved[0] - moved[1], change[0] - change[1])
     torch.testing.assert_close(moved[2] - moved[1], change[2] - change[1])
@@ -134,8 +147,35 @@ def test_a_run_ends_with_a_refitted_model(config):
 
 
 def test_what_cannot_be_refitted_is_told_before_the_first_step(config, tmp_path):
-    with pytest.raises(VsrkitError, match="refit is for our own presets"):
+    with pytest.raises(VsrkitError, match="refit is only for vsrt-s and vsrt-m"):
         last_convolution(RRN(RRNConfig(channels=4, blocks=1)))
     with pytest.raises(VsrkitError, match="got 99"):
         train(config(refit="crf99"))
     assert not (tmp_path / "run" / "log.jsonl").exists()
+
+
+def test_a_convolution_is_found_again_from_what_it_answers():
+    torch.manual_seed(0)
+    conv, x = nn.Conv2d(5, 4, 3, padding=1), torch.randn(4, 5, 20, 20)
+    with torch.no_grad():
+        equations = normal_equations(x, conv(x), 4000)
+        found = fit(equations, list(range(5)))
+    # Damped a little on purpose: 1e-4 of the mean square.
+    torch.testing.assert_close(found.weight, conv.weight.data, atol=1e-3, rtol=0)
+    torch.testing.assert_close(found.bias, conv.bias.data, atol=1e-3, rtol=0)
+    assert found.error < 1e-3 * equations.square
+
+
+def test_what_others_can_make_up_for_goes_first():
+    torch.manual_seed(0)
+    x = torch.randn(4, 6, 20, 20)
+    x[:, 5] = 2 * x[:, 0]  # tells nothing new
+    conv = nn.Conv2d(6, 4, 3, padding=1)
+    with torch.no_grad():
+        conv.weight[:, 3] *= 1e-3  # hardly matters
+        fits = prune_channels(normal_equations(x, conv(x), 4000), [6, 5, 4, 3])
+    assert 3 not in fits[4].channels
+    assert len({0, 5} & set(fits[4].channels)) == 1
+    assert fits[4].error < 0.01 * fits[3].error
+    errors = [fits[size].error for size in (6, 5, 4, 3)]
+    assert errors == sorted(errors)

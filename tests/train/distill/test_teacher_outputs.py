@@ -13,10 +13,11 @@ from vsrkit.errors import DataError
 from vsrkit.hardware.precision import Precision
 from vsrkit.models.basicvsr import BasicVSR, BasicVSRConfig
 from vsrkit.models.zoo import save_model
-from vsrkit.train.config import ConfigError
-from vsrkit.train.distill.teacher_outputs import answer_clips
+from vsrkit.train.config import ConfigError, Source
+from vsrkit.train.distill import teacher_outputs
+from vsrkit.train.distill.teacher_outputs import cached_outputs, teacher_clips
 from vsrkit.train.loop import train
-from vsrkit.train.sources import open_data
+from vsrkit.train.training_data import open_data
 
 PLAIN = Precision("float32", channels_last=False)
 
@@ -37,7 +38,7 @@ def clip(tmp_path):
 
 
 def test_answers_are_the_teachers_frames_of_the_clean_clip(teacher, clip, tmp_path):
-    [answer] = answer_clips([clip], teacher, tmp_path / "cache", precision=PLAIN)
+    [answer] = teacher_clips([clip], teacher, tmp_path / "cache", precision=PLAIN)
     assert (answer.name, answer.shape) == ("a", (3, 96, 96, 3))
     lr = degrade(to_clip(clip.frames[:, :96, :96]), BI(4))
     expected = teacher(lr[None])[0].clamp(0, 1)
@@ -47,7 +48,7 @@ def test_answers_are_the_teachers_frames_of_the_clean_clip(teacher, clip, tmp_pa
 
 def test_each_clip_is_answered_once_by_each_teacher(teacher, clip, tmp_path):
     def ask(who, which=clip):
-        [answer] = answer_clips([which], who, tmp_path, precision=PLAIN)
+        [answer] = teacher_clips([which], who, tmp_path, precision=PLAIN)
         return answer.path
 
     first = ask(teacher)
@@ -64,7 +65,7 @@ def test_each_clip_is_answered_once_by_each_teacher(teacher, clip, tmp_path):
 
 def test_progress_names_the_clip(teacher, clip, tmp_path):
     told = []
-    answer_clips(
+    teacher_clips(
         [clip], teacher, tmp_path, precision=PLAIN, on_progress=lambda *what: told.append(what)
     )
     assert told == [("teacher: a", 0, 1), ("", 1, 1)]
@@ -72,8 +73,8 @@ def test_progress_names_the_clip(teacher, clip, tmp_path):
 
 def test_a_cache_that_cannot_be_written_is_told(teacher, clip, tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(DataError, match="cannot keep what the teacher made of a"):
-        answer_clips([clip], teacher, tmp_path / "file", precision=PLAIN)
+    with pytest.raises(DataError, match="cannot write the teacher's frames of a"):
+        teacher_clips([clip], teacher, tmp_path / "file", precision=PLAIN)
 
 
 def test_a_run_learns_the_teachers_frames_of_the_beginnings_of_clips(config, teacher, tmp_path):
@@ -83,19 +84,35 @@ def test_a_run_learns_the_teachers_frames_of_the_beginnings_of_clips(config, tea
         teacher=str(file), teacher_mode="frames", teacher_frames=4, teacher_hr_share=0.25,
         loss="psnr", steadiness=1.0, steps=2,
     )  # fmt: skip
-    [share], held = open_data(c, None)
-    assert [len(clip) for clip in share.clips] == [8, 8]  # an encoder looks beyond the answers
-    assert [shape[0] for shape in share.shapes] == [len(clip) for clip in share.answers] == [4, 4]
-    assert [clip.name for clip in share.clips] == [clip.name for clip in share.answers]
-    assert share.hr_share == 0.25
+    [source], held = open_data(c, None)
+    assert [len(clip) for clip in source.clips] == [8, 8]  # an encoder looks beyond the answers
+    assert (
+        [shape[0] for shape in source.shapes]
+        == [len(clip) for clip in source.teacher_clips]
+        == [4, 4]
+    )
+    assert [clip.name for clip in source.clips] == [clip.name for clip in source.teacher_clips]
+    assert source.hr_share == 0.25
     assert [piece.name for piece in held] == ["boat"]
     assert train(c).step == 2
 
 
+def test_the_teacher_is_loaded_once_for_all_sources(config, teacher, videos, tmp_path, monkeypatch):
+    file, loaded = tmp_path / "teacher.safetensors", []
+    save_model(file, teacher)
+    load = teacher_outputs.load_model
+    monkeypatch.setattr(
+        teacher_outputs, "load_model", lambda name: loaded.append(name) or load(name)
+    )
+    sources = tuple(Source(path=str(videos / name)) for name in ("hill1.mkv", "hill2.mkv"))
+    train(config(teacher=str(file), teacher_mode="frames", data=sources, validation=(), steps=1))
+    assert loaded == [str(file)]
+
+
 def test_without_a_teacher_the_goal_is_hr(config):
-    [share], _ = open_data(config(teacher_mode="frames"), None)
-    assert not share.answers
-    assert len(share.clips[0]) == 8
+    [source], _ = open_data(config(teacher_mode="frames"), None)
+    assert not source.teacher_clips
+    assert len(source.clips[0]) == 8
 
 
 def test_contradictions_are_told(config):
@@ -105,3 +122,44 @@ def test_contradictions_are_told(config):
         config(teacher="any", teacher_mode="frames", frames=9, teacher_frames=8)
     with pytest.raises(ConfigError, match='steadiness needs loss = "psnr"'):
         config(steadiness=0.5)
+
+
+def test_each_clip_is_asked_about_once(tmp_path):
+    asked = []
+
+    def answer(clips):
+        asked.append(len(clips))
+        return {"mean": clips.mean((2, 3, 4)), "twice": 2 * clips}
+
+    clips = torch.rand(3, 2, 3, 4, 4)
+    cached_outputs(clips[:1], answer, tmp_path)
+    mixed = cached_outputs(clips, answer, tmp_path)
+    again = cached_outputs(clips.flip(0), answer, tmp_path)
+    assert asked == [1, 2]
+    torch.testing.assert_close(mixed["twice"], 2 * clips, atol=1e-3, rtol=0)  # half precision
+    assert torch.equal(again["mean"], mixed["mean"].flip(0))
+    assert mixed["mean"].dtype == torch.float32
+
+
+def test_half_written_answers_are_asked_for_again(tmp_path):
+    clips = torch.rand(1, 2, 3, 4, 4)
+    cached_outputs(clips, lambda c: {"x": c}, tmp_path)
+    (file,) = tmp_path.iterdir()
+    file.write_bytes(file.read_bytes()[:50])
+    asked = []
+    cached_outputs(clips, lambda c: asked.append(1) or {"x": c}, tmp_path)
+    assert asked == [1]
+
+
+def test_without_a_folder_nothing_is_kept(tmp_path):
+    clips = torch.rand(1, 2, 3, 4, 4)
+    assert torch.equal(cached_outputs(clips, lambda c: {"x": c}, None)["x"], clips)
+    assert not list(tmp_path.iterdir())
+
+
+def test_answers_can_be_asked_for_in_mixed_precision(tmp_path):
+    clips = torch.rand(2, 2, 3, 4, 4)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = cached_outputs(clips, lambda c: {"x": c.bfloat16()}, tmp_path)
+        assert cached_outputs(clips, lambda c: {}, tmp_path)["x"].dtype == torch.float32
+    torch.testing.assert_close(found["x"], clips, atol=5e-3, rtol=0)  # eight bits

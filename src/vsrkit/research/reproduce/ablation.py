@@ -29,9 +29,9 @@ from vsrkit.research.reproduce.ablation_settings import (
     Variant,
     variants_of,
 )
-from vsrkit.train.checkpoint import write_json
 from vsrkit.train.config import ConfigError, Source, TrainConfig
 from vsrkit.train.loop import train
+from vsrkit.train.run_files import write_json
 
 log = logging.getLogger("vsrkit")
 

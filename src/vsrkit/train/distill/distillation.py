@@ -1,18 +1,18 @@
-"""Learn from a trained BasicVSR: a narrowed preset comes nearer to what its teacher does.
+"""Learning the features and frames of a trained BasicVSR (`teacher_mode = "features"`).
 
     teacher   b[t] = trunk(lr[t], warp(b[t+1], flow))       30 blocks
-    pupil     s[t] = tower(lr[t], warp(s[t+1], flow))       narrow ones (train/narrow.py)
+    student   s[t] = tower(lr[t], warp(s[t+1], flow))       fewer and narrower ones (narrow.py)
 
-The pupil's features at the end of each tower are held against the teacher's, its frames against
-the teacher's frames: those hold what can be known of a frame, without the noise that cannot, so
-that a few hundred clips teach more than HR does. Both carry their features along the pupil's flow;
-with flows of their own the two would differ by what is not the pupil's fault. The frames are those
-that the teacher makes with its own flow.
+The loss compares the student's features at the end of each tower and its frames with those of the
+teacher. The teacher's frames contain no detail that LR does not determine, which makes them a
+better target than HR if there are only a few hundred clips. The features of both are propagated
+along the student's flow, so that they do not differ because of the flow; the teacher's frames are
+computed with its own flow.
 
-When the features are near, frames alone go further (train/answers.py), and the flow learns along.
+When the features are close, training on frames alone improves the student further, including its
+flow (`teacher_mode = "frames"`, teacher_outputs.py).
 """
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -20,78 +20,79 @@ from torch import Tensor, nn
 
 from vsrkit.errors import VsrkitError
 from vsrkit.models.basicvsr import BasicVSR
-from vsrkit.models.layers.blocks import Tower, upsample_bilinear
-from vsrkit.models.vsrt_small import Flows, SmallConfig, VSRTSmall
-from vsrkit.models.zoo import MODELS, load_model, local_weights
-from vsrkit.train.distill.block_importance import Answers, noted
+from vsrkit.models.layers.blocks import upsample_bilinear
+from vsrkit.models.vsrt_small import SmallConfig, VSRTSmall
 from vsrkit.train.distill.narrow import narrow, trunk_steps
-from vsrkit.train.losses import weighted
+from vsrkit.train.distill.teacher_outputs import Outputs, cached_outputs
+from vsrkit.train.losses import weight_luma
 
-ONLY_OURS = "only our own presets, vsrt-s and vsrt-m, can learn a teacher's features"
-
-
-def teacher_named(name: str) -> BasicVSR:
-    """A trained BasicVSR by name or file."""
-    if name in MODELS and local_weights(name) is None:
-        raise VsrkitError(
-            f"the teacher {name} has no weights here; `vsrkit weights get {name}` brings them"
-        )
-    teacher = load_model(name)
-    if not isinstance(teacher, BasicVSR):
-        raise VsrkitError(f"a teacher must be a BasicVSR; {name} is none")
-    return teacher.eval().requires_grad_(False)
+WRONG_STUDENT = (
+    "only vsrt-s and vsrt-m can learn the features of a teacher; "
+    'for other models set teacher_mode = "frames"'
+)
 
 
-def pupil_of(teacher: BasicVSR, config: object, lr: Tensor) -> VSRTSmall:
-    """A preset that is narrowed from its teacher; lr: clips (B, T, 3, H, W) to do it by."""
+def narrowed_student(teacher: BasicVSR, config: object, lr: Tensor) -> VSRTSmall:
+    """A student that is narrowed from its teacher.
+
+    Args:
+        teacher: a trained BasicVSR.
+        config: the config of vsrt-s or vsrt-m.
+        lr: clips (B, T, 3, H, W) on which features are compared.
+    """
     if not isinstance(config, SmallConfig):
-        raise VsrkitError(ONLY_OURS)
+        raise VsrkitError(WRONG_STUDENT)
     return narrow(teacher, config, lr)
 
 
-class Lesson(nn.Module):
-    """A pupil and its teacher: (lr, hr) -> what the pupil is to make less; HR is not looked at.
+class Distillation(nn.Module):
+    """The loss of a student against its teacher: (lr, hr) -> loss; HR is not used.
 
-    weight: of the features, beside the frames
-    notes: folder that keeps the teacher's answers, for clips that come again
+    Args:
+        student: a vsrt-s or vsrt-m.
+        teacher: a trained BasicVSR.
+        weight: weight of the feature loss beside the frame loss.
+        cache: folder for the teacher's outputs, for clips that are drawn repeatedly.
     """
 
     def __init__(
-        self, pupil: nn.Module, teacher: BasicVSR, *, weight: float, notes: Path | None = None
+        self, student: nn.Module, teacher: BasicVSR, *, weight: float, cache: Path | None = None
     ) -> None:
         super().__init__()
-        if not isinstance(pupil, VSRTSmall) or pupil.config.propagation != "carried":
-            raise VsrkitError(ONLY_OURS)
-        self.pupil, self.teacher, self.weight, self.notes = pupil, teacher, weight, notes
-        self.pupil.flow.requires_grad_(False)  # both go by it: there is nothing to be learnt
+        if not isinstance(student, VSRTSmall) or student.config.propagation != "carried":
+            raise VsrkitError(WRONG_STUDENT)
+        self.student, self.teacher, self.weight, self.cache = student, teacher, weight, cache
+        self.student.flow.requires_grad_(False)  # used by both: the loss cannot train it
 
     def forward(self, lr: Tensor, hr: Tensor) -> Tensor:
-        """(B, T, 3, H, W) and (B, T, 3, 4H, 4W) -> (): the loss."""
-        frames, pupil = list(lr.unbind(1)), self.pupil
+        """(B, T, 3, H, W) and (B, T, 3, 4H, 4W) -> ()."""
+        frames, student = list(lr.unbind(1)), self.student
         down, up = range(len(frames) - 1, -1, -1), range(len(frames))
-        taught = noted(lr, self.answer, self.notes)
+        target = cached_outputs(lr, self.teacher_outputs, self.cache)
 
-        to_prev, to_next = pupil.flows(frames)
-        backward = dict(pupil.chain(pupil.backward_tower, frames, to_next, down))
-        forward = dict(pupil.chain(pupil.forward_tower, frames, to_prev, up))
-        fused = {t: pupil.fuse(backward[t], forward[t]) for t in up}
+        to_prev, to_next = student.flows(frames)
+        backward = dict(student.chain(student.backward_tower, frames, to_next, down))
+        forward = dict(student.chain(student.forward_tower, frames, to_prev, up))
+        fused = {t: student.fuse(backward[t], forward[t]) for t in up}
         base = torch.stack([upsample_bilinear(frame, 4) for frame in frames], 1)
-        sr = torch.stack(list(pupil.reconstruct(frames, fused, up)), 1)
+        sr = torch.stack(list(student.reconstruct(frames, fused, up)), 1)
 
-        frames_apart = distance(weighted(sr - base), weighted(taught["sr"] - base))
-        apart = distance(torch.stack([backward[t] for t in up], 1), taught["backward"]) + distance(
-            torch.stack([forward[t] for t in up], 1), taught["forward"]
+        frame_loss = relative_error(weight_luma(sr - base), weight_luma(target["sr"] - base))
+        backward_features = torch.stack([backward[t] for t in up], 1)
+        forward_features = torch.stack([forward[t] for t in up], 1)
+        feature_loss = relative_error(backward_features, target["backward"]) + relative_error(
+            forward_features, target["forward"]
         )
-        return self.weight * apart + frames_apart
+        return self.weight * feature_loss + frame_loss
 
     @torch.no_grad()
-    def answer(self, lr: Tensor) -> Answers:
-        """The teacher's frames and its features at the trunks' ends."""
+    def teacher_outputs(self, lr: Tensor) -> Outputs:
+        """The teacher's frames, and its features at the end of both trunks."""
         frames, teacher = list(lr.unbind(1)), self.teacher
-        to_prev, to_next = self.pupil.flows(frames)
+        to_prev, to_next = self.student.flows(frames)
         down, up = range(len(frames) - 1, -1, -1), range(len(frames))
-        backward = trunk_ends(teacher.backward_trunk, frames, to_next, down)
-        forward = trunk_ends(teacher.forward_trunk, frames, to_prev, up)
+        backward = [f for _, f in trunk_steps(teacher.backward_trunk, frames, to_next, down)]
+        forward = [f for _, f in trunk_steps(teacher.forward_trunk, frames, to_prev, up)]
         return {
             "backward": torch.stack(backward[::-1], 1),
             "forward": torch.stack(forward, 1),
@@ -99,12 +100,7 @@ class Lesson(nn.Module):
         }
 
 
-def trunk_ends(trunk: Tower, frames: Sequence[Tensor], flows: Flows, order: range) -> list[Tensor]:
-    """A trunk's features, in the order in which it goes through the frames."""
-    return [features for _, features in trunk_steps(trunk, frames, flows, order)]
-
-
-def distance(a: Tensor, goal: Tensor) -> Tensor:
-    """Mean square distance; that of the goal from zero is 1."""
-    goal = goal.float()
-    return (a.float() - goal).square().mean() / goal.square().mean()
+def relative_error(a: Tensor, target: Tensor) -> Tensor:
+    """Mean square error of `a`, divided by the mean square of the target."""
+    target = target.float()
+    return (a.float() - target).square().mean() / target.square().mean()

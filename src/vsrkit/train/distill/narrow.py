@@ -1,11 +1,12 @@
-"""Narrow a trained BasicVSR into one of our presets, by least squares instead of training.
+"""Narrow a trained BasicVSR into a vsrt-s or vsrt-m, by least squares instead of training.
 
     a block     x + conv2(relu(conv1(x))), 64 channels inside
     narrowed    the same with 16, 32 or 48 of them, or left out (width 0)
 
-Those inner channels go whose absence the others can make up for best (`least_squares`). What is
-left of `conv2` is then fitted so that the features after the block are again the teacher's, errors
-of the blocks before it included. Both need only the sums of products of features over a few clips.
+The inner channels that are removed are those whose removal the others compensate best
+(`prune_channels`). The rest of `conv2` is then fitted so that the features after the block equal
+the teacher's, which also corrects errors of the blocks before it. Both need only the normal
+equations of the features over a few clips.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,79 +21,92 @@ from vsrkit.models.basicvsr import BasicVSR
 from vsrkit.models.layers.blocks import ResidualBlock, Tower, TwoStageTail, conv3x3
 from vsrkit.models.layers.flow import warp
 from vsrkit.models.vsrt_small import DirectTail, Flows, SmallConfig, VSRTSmall
-from vsrkit.train.distill.least_squares import Fit, eliminate, fit, sums_of
+from vsrkit.train.distill.refit import Fit, fit, normal_equations, prune_channels
 
 Direction: TypeAlias = Literal["backward", "forward"]
 Widths: TypeAlias = dict[Direction, tuple[int, ...]]
 Errors: TypeAlias = dict[tuple[Direction, int], dict[int, float]]  # by block, then by width
 DIRECTIONS: tuple[Direction, Direction] = ("backward", "forward")
-SAMPLES = 24_000  # pixels that sums run over
+SAMPLES = 24_000  # pixels in the normal equations
 
 
 @torch.no_grad()
 def narrow(teacher: BasicVSR, config: SmallConfig, lr: Tensor) -> VSRTSmall:
-    """The preset `config` with what it can take of its teacher; lr: clips (B, T, 3, H, W)."""
-    pupil = VSRTSmall(config).eval()
+    """A student with the weights that it can take from its teacher.
+
+    Args:
+        teacher: a trained BasicVSR.
+        config: the student, with one width for each block of the teacher.
+        lr: clips (B, T, 3, H, W) on which features are compared.
+    """
+    student = VSRTSmall(config).eval()
     widths: Widths = {"backward": config.backward_widths, "forward": config.forward_widths}
-    for direction, named in widths.items():
-        if len(named) != teacher.config.blocks:
+    for direction, given in widths.items():
+        if len(given) != teacher.config.blocks:
             raise VsrkitError(
-                f"the teacher has {teacher.config.blocks} blocks per direction, the preset "
-                f"{len(named)} {direction} widths; one each is wanted, 0 leaves a block out"
+                f"the teacher has {teacher.config.blocks} blocks per direction, the student "
+                f"{len(given)} {direction} widths; give one for each block, 0 leaves a block out"
             )
     frames = list(lr.unbind(1))
-    taught, learnt = {}, {}
+    theirs, ours = {}, {}  # features at the end of the towers
     for direction in DIRECTIONS:
         trunk = getattr(teacher, f"{direction}_trunk")
-        inputs = _inputs(trunk, frames, *_way(pupil, frames, direction))
-        tower = getattr(pupil, f"{direction}_tower")
+        inputs = _inputs(trunk, frames, *_flows_and_order(student, frames, direction))
+        tower = getattr(student, f"{direction}_tower")
         ends = _narrow_tower(trunk, tower, widths[direction], inputs)
-        taught[direction], learnt[direction] = ends
-    pupil.fusion.load_state_dict(teacher.fusion.state_dict())
-    given = _fused(teacher.fusion, taught, len(frames))
-    if isinstance(pupil.tail, DirectTail):
-        goal = F.pixel_unshuffle(teacher.tail(given), 4)
-        sums = sums_of(_fused(pupil.fusion, learnt, len(frames)), goal, SAMPLES)
-        _put(pupil.tail.conv, fit(sums, list(range(sums.channels))))
+        theirs[direction], ours[direction] = ends
+    student.fusion.load_state_dict(teacher.fusion.state_dict())
+    fused = _fused(teacher.fusion, theirs, len(frames))
+    if isinstance(student.tail, DirectTail):
+        target = F.pixel_unshuffle(teacher.tail(fused), 4)
+        features = _fused(student.fusion, ours, len(frames))
+        equations = normal_equations(features, target, SAMPLES)
+        _copy_fit(student.tail.conv, fit(equations, list(range(equations.channels))))
     else:
-        narrow_tail(teacher.tail, pupil.tail, given)
-    for block in pupil.head:
+        narrow_tail(teacher.tail, student.tail, fused)
+    for block in student.head:
         nn.init.zeros_(cast(ResidualBlock, block).conv2.weight)
-    return pupil
+    return student
 
 
 @torch.no_grad()
 def choose_widths(
     teacher: BasicVSR, config: SmallConfig, lr: Tensor, budget: int, step: int = 16
 ) -> Widths:
-    """Widths of all blocks, `budget` channels in all, where they take most error away.
+    """Widths of the blocks that reduce the error most.
 
-    `step` is what processors like: 16 numbers are one register.
+    Args:
+        teacher: a trained BasicVSR.
+        config: the student, whose flow is used.
+        lr: clips (B, T, 3, H, W) on which features are compared.
+        budget: sum of all widths.
+        step: multiple of which each width is; 16 float32 values fill one vector register.
     """
-    pupil, frames = VSRTSmall(config).eval(), list(lr.unbind(1))
+    student, frames = VSRTSmall(config).eval(), list(lr.unbind(1))
     sizes = range(0, teacher.config.channels + 1, step)
     errors: Errors = {}
     for direction in DIRECTIONS:
         trunk = getattr(teacher, f"{direction}_trunk")
-        given = _inputs(trunk, frames, *_way(pupil, frames, direction))
+        inputs = _inputs(trunk, frames, *_flows_and_order(student, frames, direction))
         first, activation, blocks = trunk.main
-        x = activation(first(given))
+        x = activation(first(inputs))
         for number, block in enumerate(blocks):
             inner = F.relu(block.conv1(x))
             added = block.conv2(inner)
-            fits = eliminate(sums_of(inner, added, SAMPLES), sizes)
+            fits = prune_channels(normal_equations(inner, added, SAMPLES), sizes)
             errors[direction, number] = {size: found.error for size, found in fits.items()}
             x = x + added
-    widths = spend(errors, budget)
+    widths = distribute(errors, budget)
     return {
         d: tuple(widths[d, number] for number in range(teacher.config.blocks)) for d in DIRECTIONS
     }
 
 
-def spend(
-    errors: dict[tuple[Direction, int], dict[int, float]], budget: int
-) -> dict[tuple[Direction, int], int]:
-    """By block, its width: always on to what takes most error away for each channel."""
+def distribute(errors: Errors, budget: int) -> dict[tuple[Direction, int], int]:
+    """The width of each block; greedily by the largest reduction of the error per channel.
+
+    errors: by block and width; budget: sum of all widths.
+    """
     widths = dict.fromkeys(errors, 0)
     left = budget
     while options := [
@@ -108,106 +122,109 @@ def spend(
 
 
 def _narrow_tower(
-    trunk: Tower, tower: Tower, widths: Sequence[int], given: Tensor
+    trunk: Tower, tower: Tower, widths: Sequence[int], inputs: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Fill the pupil's tower; the teacher's and the pupil's features at its end."""
+    """Fill a tower of the student; returns the teacher's and the student's features at its end."""
     first, activation, blocks = trunk.main
     tower.main[0].load_state_dict(first.state_dict())
-    x = theirs = activation(first(given))
+    x = theirs = activation(first(inputs))
     own_blocks = iter(cast(Iterable[ResidualBlock], tower.main[2]))
     for block, width in zip(cast(Iterable[ResidualBlock], blocks), widths, strict=True):
         theirs = block(theirs)
         if width:
             own = next(own_blocks)
             inner = F.relu(block.conv1(x))
-            found = eliminate(sums_of(inner, theirs - x, SAMPLES), [width])[width]
-            _put_rows(own.conv1, block.conv1.weight, block.conv1.bias, found.channels)
-            _put(own.conv2, found)
+            equations = normal_equations(inner, theirs - x, SAMPLES)
+            found = prune_channels(equations, [width])[width]
+            _copy_rows(own.conv1, block.conv1.weight, block.conv1.bias, found.channels)
+            _copy_fit(own.conv2, found)
             x = own(x)
     return theirs, x
 
 
 @torch.no_grad()
 def narrow_tail(theirs: TwoStageTail, own: TwoStageTail, x: Tensor) -> None:
-    """Fill a tail of fewer channels at 2x and at 4x size; x: features (N, C, H, W)."""
+    """Fill a tail with fewer channels at 2x and 4x size; x: its input features (N, C, H, W)."""
     assert theirs.conv_hr is not None
     assert own.conv_hr is not None
 
     def enlarged(conv: nn.Conv2d, x: Tensor) -> Tensor:
         return F.leaky_relu(F.pixel_shuffle(conv(x), 2), theirs.slope)
 
-    # Each layer is fitted to what the teacher's answers to the features that are left of it.
+    # Each layer is fitted to the teacher's output for the channels that are left of its input.
     middle = enlarged(theirs.upconv1, x)
     found = _kept(middle, theirs.upconv2, own.upconv2.in_channels)
-    _put_rows(own.upconv1, theirs.upconv1.weight, theirs.upconv1.bias, _shuffled(found.channels))
+    _copy_rows(own.upconv1, theirs.upconv1.weight, theirs.upconv1.bias, _shuffled(found.channels))
     second = conv_of(found)
     hidden = enlarged(second, middle[:, found.channels])
     found = _kept(hidden, theirs.conv_hr, own.conv_hr.in_channels)
-    _put_rows(own.upconv2, second.weight, second.bias, _shuffled(found.channels))
+    _copy_rows(own.upconv2, second.weight, second.bias, _shuffled(found.channels))
     third = conv_of(found)
     last = F.leaky_relu(third(hidden[:, found.channels]), theirs.slope)
     found = _kept(last, theirs.conv_last, own.conv_last.in_channels)
-    _put_rows(own.conv_hr, third.weight, third.bias, found.channels)
-    _put(own.conv_last, found)
+    _copy_rows(own.conv_hr, third.weight, third.bias, found.channels)
+    _copy_fit(own.conv_last, found)
 
 
 def _kept(x: Tensor, conv: nn.Conv2d, count: int) -> Fit:
-    """The `count` channels of x from which the convolution's answer is found best."""
-    return eliminate(sums_of(x, conv(x), SAMPLES), [count])[count]
+    """The fit of a convolution's output to the `count` channels of x that matter most."""
+    return prune_channels(normal_equations(x, conv(x), SAMPLES), [count])[count]
 
 
 def _shuffled(channels: list[int]) -> list[int]:
-    """The channels that a pixel shuffle makes these of."""
+    """The input channels of a pixel shuffle by 2 that become these output channels."""
     return [4 * channel + part for channel in channels for part in range(4)]
 
 
 def conv_of(found: Fit) -> nn.Conv2d:
-    """A fit as a layer."""
+    """A fit as a convolution layer."""
     conv = conv3x3(len(found.channels), len(found.weight))
-    _put(conv, found)
+    _copy_fit(conv, found)
     return conv
 
 
-def _put_rows(conv: nn.Conv2d, weight: Tensor, bias: Tensor | None, rows: list[int]) -> None:
-    """Take some of the outputs of another convolution."""
+def _copy_rows(conv: nn.Conv2d, weight: Tensor, bias: Tensor | None, rows: list[int]) -> None:
+    """Copy some output channels of another convolution."""
     assert bias is not None
     conv.weight.copy_(weight[rows])
     conv.get_parameter("bias").copy_(bias[rows])
 
 
-def _put(conv: nn.Conv2d, found: Fit) -> None:
+def _copy_fit(conv: nn.Conv2d, found: Fit) -> None:
     conv.weight.copy_(found.weight)
     conv.get_parameter("bias").copy_(found.bias)
 
 
 def _fused(fusion: nn.Module, ends: dict[Direction, Tensor], count: int) -> Tensor:
-    """Features of both directions joined, frame by frame: (T * B, C, H, W)."""
+    """Features of both directions, fused frame by frame: (T * B, C, H, W)."""
     backward = torch.cat(ends["backward"].chunk(count)[::-1])
     return F.leaky_relu(fusion(torch.cat([backward, ends["forward"]], 1)), 0.1)
 
 
-def _way(pupil: VSRTSmall, frames: list[Tensor], direction: Direction) -> tuple[Flows, range]:
-    """The flows to a frame's neighbour, and the order in which the frames are gone through."""
-    to_prev, to_next = pupil.flows(frames)
+def _flows_and_order(
+    student: VSRTSmall, frames: list[Tensor], direction: Direction
+) -> tuple[Flows, range]:
+    """The flows to the neighbours that a direction propagates from, and its order of frames."""
+    to_prev, to_next = student.flows(frames)
     if direction == "forward":
         return to_prev, range(len(frames))
     return to_next, range(len(frames) - 1, -1, -1)
 
 
 def _inputs(trunk: Tower, frames: Sequence[Tensor], flows: Flows, order: range) -> Tensor:
-    """What a trunk is given at all frames, in the order in which it goes: (T * B, 3 + C, H, W)."""
-    return torch.cat([given for given, _ in trunk_steps(trunk, frames, flows, order)])
+    """The inputs of a trunk for all frames, in its order: (T * B, 3 + C, H, W)."""
+    return torch.cat([inputs for inputs, _ in trunk_steps(trunk, frames, flows, order)])
 
 
 def trunk_steps(
     trunk: Tower, frames: Sequence[Tensor], flows: Flows, order: range
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """What a trunk of BasicVSR is given at each frame (B, 3 + C, H, W), and what it answers."""
+    """The input (B, 3 + C, H, W) and the output (B, C, H, W) of a BasicVSR trunk for each frame."""
     b, colours, h, w = frames[0].shape
     first = cast(nn.Conv2d, trunk.main[0])
     features = frames[0].new_zeros(b, first.in_channels - colours, h, w)
     for t in order:
         flow = flows[t]
-        given = torch.cat([frames[t], features if flow is None else warp(features, flow)], 1)
-        features = trunk(given)
-        yield given, features
+        inputs = torch.cat([frames[t], features if flow is None else warp(features, flow)], 1)
+        features = trunk(inputs)
+        yield inputs, features

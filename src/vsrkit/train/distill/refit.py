@@ -1,11 +1,13 @@
-"""Fit a trained preset's last convolution anew, by least squares, on clips as they are upscaled.
+"""Fitting 3x3 convolutions by least squares, and refitting the last one of a trained model.
 
-Steps learn from short clips and small crops, against a goal that is smoother than HR. What the last
-convolution makes of the features can be put right for whole segments and HR itself in one pass over
-the clips: it is linear, so its best weights follow from sums of products (`least_squares`).
+Training uses short clips, small crops and a target that is smoother than HR. The last convolution
+can be corrected for whole clips and HR itself in one pass over the clips: the output is linear in
+its weights, so that the best ones follow from the normal equations. `narrow` uses the same
+equations to choose the channels that a student keeps.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import reduce
 from operator import add
 
@@ -20,69 +22,193 @@ from vsrkit.evaluate.metrics import Y_SHARES
 from vsrkit.hardware.precision import Precision
 from vsrkit.models.layers.blocks import upsample_bilinear
 from vsrkit.models.vsrt_small import SMALLEST_SIDE, DirectTail, VSRTSmall
-from vsrkit.train.distill.least_squares import Sums, fit, sums_of
 from vsrkit.train.losses import FLOOR
-from vsrkit.train.validate import Held, piece_of
+from vsrkit.train.training_data import ValidationClip, middle_of
 
-FRAMES = 20  # of each clip: as many as are upscaled at once, and
-CROP = 144  # as large a part of them (LR pixels) as hardly needs memory
+TAPS = 9  # of a 3x3 convolution
+PRUNING_DAMPING = 1e-4  # ridge penalty, relative to the mean square of the features
+FRAMES = 20  # of each clip, as many as are upscaled at once
+CROP = 144  # side of the centre crop in LR pixels, small enough to need little memory
 SAMPLES = 3000  # pixels of each frame
-# Of the mean square feature: it holds the weights near to what they were, where clips tell little.
-# Of 1e-4 to 0.1 this was the best for clips that were not seen.
-DAMPING = 0.1
-# Of the way that brightness goes: least squares knows nothing of steadiness, and gives it up. Half
-# of what is gained in PSNR is gained here; colours, whose change is hardly seen, go the whole way.
-BRIGHTNESS = 0.3
+# Ridge penalty of a refit: keeps the weights close to what they were where the clips give little
+# evidence. The best value from 1e-4 to 0.1 on clips that were not fitted.
+REFIT_DAMPING = 0.1
+# Share of the fitted change that luma makes: least squares ignores steadiness and would lose it.
+# This share has half of the gain in PSNR; colours, whose changes are hardly visible, change fully.
+LUMA_STEP = 0.3
+
+
+@dataclass(frozen=True, slots=True)
+class NormalEquations:
+    """Sums over pixels of products of the inputs (3x3 features and 1) and the targets."""
+
+    gram: Tensor  # (9C + 1, 9C + 1): inputs with inputs
+    cross: Tensor  # (9C + 1, outputs): inputs with targets
+    square: float  # targets with themselves
+
+    @property
+    def channels(self) -> int:
+        """Number of input channels C."""
+        return (len(self.gram) - 1) // TAPS
+
+    def __add__(self, other: "NormalEquations") -> "NormalEquations":
+        return NormalEquations(
+            self.gram + other.gram, self.cross + other.cross, self.square + other.square
+        )
+
+    def __mul__(self, factor: float) -> "NormalEquations":
+        return NormalEquations(self.gram * factor, self.cross * factor, self.square * factor)
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """A 3x3 convolution of some of the channels, and its square error."""
+
+    channels: list[int]
+    weight: Tensor  # (outputs, channels, 3, 3)
+    bias: Tensor
+    error: float
+
+
+def prune_channels(equations: NormalEquations, sizes: Sequence[int]) -> dict[int, Fit]:
+    """By number of channels, the convolution of the channels that matter most.
+
+    Channels are removed as in "optimal brain surgeon" (Hassibi and Stork, 1993), but whole
+    channels: those whose removal raises the square error least when the others are fitted again.
+
+    Args:
+        equations: sums over pixels for all channels.
+        sizes: the numbers of channels to return.
+    """
+    remaining = list(range(equations.channels))
+    found: dict[int, Fit] = {}
+    while True:
+        if len(remaining) in sizes:
+            found[len(remaining)] = fit(equations, remaining)
+        smaller = [size for size in sizes if size < len(remaining)]
+        if not smaller:
+            return found
+        count = min(len(remaining) - max(smaller), max(1, len(remaining) // 12))
+        cost = _removal_costs(equations, remaining)
+        removed = set(cost.argsort()[:count].tolist())
+        remaining = [channel for number, channel in enumerate(remaining) if number not in removed]
+
+
+def _removal_costs(equations: NormalEquations, remaining: list[int]) -> Tensor:
+    """Growth of the square error without each channel, the others fitted again: (channels,)."""
+    inverse, weight = _solve(equations, remaining)
+    n = len(remaining)
+    weight = weight[:-1].unflatten(0, (n, TAPS))
+    blocks = torch.stack([inverse[i : i + TAPS, i : i + TAPS] for i in range(0, n * TAPS, TAPS)])
+    return (weight * torch.linalg.solve(blocks, weight)).sum((1, 2))
+
+
+def fit(equations: NormalEquations, channels: list[int], damping: float = PRUNING_DAMPING) -> Fit:
+    """The convolution of these channels with the least square error.
+
+    damping: ridge penalty, relative to the mean square of the features.
+    """
+    _, solution = _solve(equations, channels, damping)
+    error = equations.square - float((solution * equations.cross[_rows(equations, channels)]).sum())
+    weight = solution[:-1].unflatten(0, (len(channels), 3, 3)).permute(3, 0, 1, 2)
+    return Fit(channels, weight.float(), solution[-1].float(), error)
+
+
+def _solve(
+    equations: NormalEquations, channels: list[int], damping: float = PRUNING_DAMPING
+) -> tuple[Tensor, Tensor]:
+    rows = _rows(equations, channels)
+    gram = equations.gram[rows][:, rows]
+    inverse = torch.linalg.inv(
+        gram + damping * equations.gram.diagonal().mean() * torch.eye(len(gram))
+    )
+    return inverse, inverse @ equations.cross[rows]
+
+
+def _rows(equations: NormalEquations, channels: list[int]) -> Tensor:
+    taps = torch.tensor(channels, dtype=torch.long)[:, None] * TAPS + torch.arange(TAPS)
+    return torch.cat([taps.flatten(), torch.tensor([len(equations.gram) - 1])])
+
+
+def normal_equations(
+    features: Tensor, target: Tensor, samples: int, seed: int = 0
+) -> NormalEquations:
+    """Sums over random pixels of features (N, C, H, W) and targets (N, outputs, H, W).
+
+    samples: number of pixels; seed: of their positions.
+    """
+    random = torch.Generator().manual_seed(seed)
+    n, _, h, w = target.shape
+    i, y, x = (torch.randint(side, (samples,), generator=random) for side in (n, h, w))
+    padded = F.pad(features, (1, 1, 1, 1)).permute(0, 2, 3, 1)
+    near = [padded[i, y + dy, x + dx] for dy in range(3) for dx in range(3)]
+    a = torch.cat([torch.stack(near, 2).flatten(1), torch.ones(samples, 1)], 1)
+    b = target.permute(0, 2, 3, 1)[i, y, x]
+    # In float64, because the sums are inverted and features differ by orders of magnitude.
+    return NormalEquations(
+        (a.mT @ a).double(), (a.mT @ b).double(), float(b.double().square().sum())
+    )
 
 
 @torch.no_grad()
-def refit(model: nn.Module, pieces: Iterable[Held], precision: Precision, device: str) -> None:
-    """Move the last convolution to where the error on the pieces is least; each counts alike."""
+def refit(
+    model: nn.Module, clips: Iterable[ValidationClip], precision: Precision, device: str
+) -> None:
+    """Fit the last convolution of a model to HR, in place.
+
+    Args:
+        model: a vsrt-s or vsrt-m on `device`.
+        clips: clips in both resolutions; the errors of each are divided by its mean square error.
+        precision: number type of the forward pass.
+        device: device of the model.
+    """
     conv = last_convolution(model)
-    sums = reduce(add, (sums_of_piece(model, piece, precision, device) for piece in pieces))
-    found = fit(sums, list(range(sums.channels)), damping=DAMPING)
-    conv.weight += held_back(found.weight).to(conv.weight)
-    conv.bias += held_back(found.bias).to(conv.weight)  # type: ignore[operator]
+    equations = reduce(add, (_clip_equations(model, clip, precision, device) for clip in clips))
+    found = fit(equations, list(range(equations.channels)), damping=REFIT_DAMPING)
+    conv.weight += damp_luma(found.weight).to(conv.weight)
+    conv.bias += damp_luma(found.bias).to(conv.weight)  # type: ignore[operator]
 
 
-def held_back(change: Tensor) -> Tensor:
-    """What changes R, G and B (3 x n outputs in the first axis), brightness for its share only."""
+def damp_luma(change: Tensor) -> Tensor:
+    """A change of RGB (3 x n outputs in the first axis) with its luma multiplied by `LUMA_STEP`."""
     colours = change.unflatten(0, (3, -1))
-    brightness = torch.tensordot(Y_SHARES.to(change), colours, dims=1)
-    return (colours - (1 - BRIGHTNESS) * brightness).flatten(0, 1)
+    luma = torch.tensordot(Y_SHARES.to(change), colours, dims=1)
+    return (colours - (1 - LUMA_STEP) * luma).flatten(0, 1)
 
 
 def last_convolution(model: nn.Module) -> nn.Conv2d:
-    """The one that makes a preset's frames."""
+    """The convolution whose output is added to the enlarged LR frame."""
     if not isinstance(model, VSRTSmall):
-        raise VsrkitError("refit is for our own presets, vsrt-s and vsrt-m; leave it out")
+        raise VsrkitError("refit is only for vsrt-s and vsrt-m; leave it empty for other models")
     return model.tail.conv if isinstance(model.tail, DirectTail) else model.tail.conv_last
 
 
-def pieces_of(clips: Sequence[Clip], how: Degrader) -> Iterator[Held]:
-    """The middle of each clip, one at a time; those too small for a preset are left out."""
+def refit_clips(clips: Sequence[Clip], degradation: Degrader) -> Iterator[ValidationClip]:
+    """The middle of each clip in both resolutions; clips too small for the models are left out."""
     for number, clip in enumerate(clips):
-        if min(clip.shape[1:3]) >= how.scale * SMALLEST_SIDE:
-            yield piece_of(clip, number, how, FRAMES, CROP)
+        if min(clip.shape[1:3]) >= degradation.scale * SMALLEST_SIDE:
+            yield middle_of(clip, number, degradation, FRAMES, CROP)
 
 
-def sums_of_piece(model: nn.Module, piece: Held, precision: Precision, device: str) -> Sums:
-    """What the features go with that is still missing, over the piece's square error."""
-    conv, found = last_convolution(model), list[Sums]()
-    detail = piece.hr - upsample_bilinear(piece.lr, 4)
+def _clip_equations(
+    model: nn.Module, clip: ValidationClip, precision: Precision, device: str
+) -> NormalEquations:
+    """Normal equations of the remaining error of a clip, divided by its mean square error."""
+    conv, found = last_convolution(model), list[NormalEquations]()
+    detail = clip.hr - upsample_bilinear(clip.lr, 4)
 
-    def hear(_: nn.Module, given: tuple[Tensor, ...], answer: Tensor) -> None:
-        goal = detail[len(found)][None]
-        if conv.out_channels != goal.shape[1]:
-            goal = F.pixel_unshuffle(goal, 4)
-        missing = goal - answer.float().cpu()
-        found.append(sums_of(given[0].float().cpu(), missing, SAMPLES, seed=len(found)))
+    def add_frame(_: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        target = detail[len(found)][None]
+        if conv.out_channels != target.shape[1]:
+            target = F.pixel_unshuffle(target, 4)
+        error = target - output.float().cpu()
+        found.append(normal_equations(inputs[0].float().cpu(), error, SAMPLES, seed=len(found)))
 
-    handle = conv.register_forward_hook(hear)
-    try:  # frame by frame, in order: cores are not shared here
+    handle = conv.register_forward_hook(add_frame)
+    try:  # outside of `sharing_cores`, so that frames are computed one by one in order
         kind = torch.device(device).type
         with torch.autocast(kind, torch.bfloat16, enabled=precision.dtype == "bfloat16"):
-            model(piece.lr[None].to(device))
+            model(clip.lr[None].to(device))
     finally:
         handle.remove()
     total = reduce(add, found)

@@ -1,4 +1,4 @@
-"""Training the light flow network: known motion of stills first, then real clips as well."""
+"""Training of the light flow network on pairs with known motion, later also on real clips."""
 
 import logging
 from fractions import Fraction
@@ -22,15 +22,18 @@ from vsrkit.hardware.precision import resolve_precision, set_memory_layout
 from vsrkit.models.layers.flow import LightFlow, warp
 from vsrkit.models.layers.resample import imresize
 from vsrkit.models.weights import write_checkpoint
-from vsrkit.train.batches import Batches, Share, prefetched
-from vsrkit.train.checkpoint import Progress, load_state, save_state, write_json
 from vsrkit.train.config import FlowConfig, to_dict
-from vsrkit.train.ema import Ema
-from vsrkit.train.flow.motion import Moving, moving_pairs
-from vsrkit.train.optimizers import Muon, inner_matrices, set_learning_rate
-from vsrkit.train.report import Report
-from vsrkit.train.schedules import learning_rate
-from vsrkit.train.validate import held_pieces
+from vsrkit.train.optimizers import Ema, Muon, inner_matrices, learning_rate, set_learning_rate
+from vsrkit.train.run_files import (
+    STATE,
+    RunLog,
+    TrainingProgress,
+    load_state,
+    save_state,
+    write_json,
+)
+from vsrkit.train.synthetic_motion import MotionPairs, motion_pairs
+from vsrkit.train.training_data import Batches, TrainingSource, prefetch, validation_clips
 from vsrkit.train.warm_start import warm_start
 from vsrkit.video.images import is_image
 
@@ -39,8 +42,15 @@ log = logging.getLogger("vsrkit")
 
 def train_flow(
     config: FlowConfig, *, resume: bool = False, on_progress: OnProgress | None = None
-) -> Progress:
-    """Train a LightFlow; `best.safetensors` holds the one that warps held-out clips best."""
+) -> TrainingProgress:
+    """Train a LightFlow; `best.safetensors` is the one that warps the validation clips best.
+
+    Args:
+        config: all settings of the run.
+        resume: continue from the last checkpoint in `config.run_dir`.
+        on_progress: called while clips are decoded, with the name of the clip, the clips done and
+            their number.
+    """
     run_dir = Path(config.run_dir)
     data = FlowData(config, on_progress)
     torch.manual_seed(config.seed)
@@ -50,23 +60,23 @@ def train_flow(
     set_memory_layout(model, resolve_precision("float32", model))
     optimizers = flow_optimizers(model)
     ema = Ema(model, config.ema_decay)
-    progress = Progress()
+    progress = TrainingProgress()
     if resume:
-        progress = load_state(run_dir / "state.safetensors", model, ema.model, optimizers)
+        progress = load_state(run_dir / STATE, model, ema.model, optimizers)
     write_json(run_dir / "config.json", to_dict(config))
-    report = Report(run_dir, after=progress.step)
-    about = {"part": "light-flow", "channels": config.channels, "levels": config.levels}
+    run_log = RunLog(run_dir, after=progress.step)
+    metadata = {"part": "light-flow", "channels": config.channels, "levels": config.levels}
 
     todo = range(progress.step, config.steps)
-    made = prefetched(data.batch, todo, workers=config.workers)
-    for step, (moving, real) in zip(todo, made, strict=True):
+    made = prefetch(data.batch, todo, workers=config.workers)
+    for step, (synthetic, real) in zip(todo, made, strict=True):
         rate = learning_rate(config, step)
         set_learning_rate(optimizers, rate)
         for optimizer in optimizers:
             optimizer.zero_grad(set_to_none=True)
-        loss = flow_loss(model, moving)
+        loss = flow_loss(model, synthetic)
         if real is not None:
-            loss = loss + config.real_weight * photometric(model, *real)
+            loss = loss + config.real_weight * photometric_loss(model, *real)
         loss.backward()
         clip_grad_norm_(model.parameters(), config.clip_gradients)
         for optimizer in optimizers:
@@ -75,69 +85,74 @@ def train_flow(
         progress.step = done = step + 1
 
         if done % config.log_every == 0:
-            report.scalars(done, loss=loss.item(), learning_rate=rate)
+            run_log.scalars(done, loss=loss.item(), learning_rate=rate)
         if done % config.validate_every == 0 or done == config.steps:
-            still, warped = data.score(ema.model)
-            known = end_point_error(ema.model, data.held_moving)
-            report.scalars(done, end_point_error=known, psnr_unmoved=still, psnr_warped=warped)
+            unwarped, warped = data.score(ema.model)
+            error = end_point_error(ema.model, data.validation_synthetic)
+            run_log.scalars(done, end_point_error=error, psnr_unmoved=unwarped, psnr_warped=warped)
             if warped > progress.best:
                 progress.best, progress.best_step = warped, done
-                write_checkpoint(run_dir / "best.safetensors", ema.model, {**about, "step": done})
+                write_checkpoint(
+                    run_dir / "best.safetensors", ema.model, {**metadata, "step": done}
+                )
         if done % config.save_every == 0 or done == config.steps:
-            save_state(run_dir / "state.safetensors", model, ema.model, optimizers, progress)
-            write_checkpoint(run_dir / "last.safetensors", ema.model, {**about, "step": done})
+            save_state(run_dir / STATE, model, ema.model, optimizers, progress)
+            write_checkpoint(run_dir / "last.safetensors", ema.model, {**metadata, "step": done})
     log.info("%d steps done, best %.3f dB; weights in %s", progress.step, progress.best, run_dir)
     return progress
 
 
 class FlowData:
-    """Stills that are set in motion, real pairs, and what is held out of both."""
+    """Pairs with synthetic motion made from still images, real pairs, and validation pairs."""
 
     def __init__(self, config: FlowConfig, on_progress: OnProgress | None) -> None:
         self.config = config
         self.stills = read_stills(Path(config.stills))
-        self.held_moving = self._moving(-1 % 2**31, batch=16)
+        self.validation_synthetic = self._synthetic(-1 % 2**31, batch=16)
         self.real: Batches | None = None
-        self.held_pairs: list[tuple[Tensor, Tensor]] = []
+        self.validation_pairs: list[tuple[Tensor, Tensor]] = []
         if config.clips:
             cache = Path(config.cache_dir or cache_directory() / "frames")
             clips = open_clips(Path(config.clips), cache, on_progress=on_progress)
-            rest, held = hold_out(clips, config.validation, 0.1)
-            share = Share(clips=rest, weight=1.0, degradation=Fixed())
+            training, held_out = hold_out(clips, config.validation, 0.1)
+            source = TrainingSource(clips=training, weight=1.0, degradation=Fixed())
             self.real = Batches(
-                shares=[share], seed=config.seed, batch_size=config.real_batch_size, accumulate=1,
+                sources=[source], seed=config.seed, batch_size=config.real_batch_size, accumulate=1,
                 frames=2, crop=config.size, flips=True, reversal=True,
             )  # fmt: skip
-            pieces = held_pieces(held, Fixed(), frames=5)
-            self.held_pairs = [(p.lr[:-1], p.lr[1:]) for p in pieces]
+            validation = validation_clips(held_out, Fixed(), frames=5)
+            self.validation_pairs = [(clip.lr[:-1], clip.lr[1:]) for clip in validation]
 
-    def batch(self, step: int) -> tuple[Moving, tuple[Tensor, Tensor] | None]:
-        """The pairs of a step: with known motion, and real ones if it is time for them."""
-        moving = self._moving(step, self.config.batch_size)
+    def batch(self, step: int) -> tuple[MotionPairs, tuple[Tensor, Tensor] | None]:
+        """The pairs of a step: with synthetic motion, and real ones from step `real_from` on."""
+        synthetic = self._synthetic(step, self.config.batch_size)
         if self.real is None or step < self.config.real_from:
-            return moving, None
+            return synthetic, None
         [(lr, _)] = self.real.step(step)
-        return moving, (lr[:, 0].contiguous(), lr[:, 1].contiguous())
+        return synthetic, (lr[:, 0].contiguous(), lr[:, 1].contiguous())
 
-    def _moving(self, step: int, batch: int) -> Moving:
+    def _synthetic(self, step: int, batch: int) -> MotionPairs:
         c = self.config
-        return moving_pairs(self.stills, c.seed, step, batch=batch, size=c.size, reach=c.reach)
+        return motion_pairs(self.stills, c.seed, step, batch=batch, size=c.size, reach=c.reach)
 
     @torch.no_grad()
     def score(self, model: nn.Module) -> tuple[float, float]:
-        """PSNR on Y between held-out neighbours, as they are and with one warped onto the other."""
-        if not self.held_pairs:
-            return 0.0, -end_point_error(model, self.held_moving)
-        still, warped = [], []
-        for a, b in self.held_pairs:
+        """PSNR on Y of neighbouring validation frames, without and with warping one to the other.
+
+        Without clips: 0 and minus the end point error of the synthetic pairs.
+        """
+        if not self.validation_pairs:
+            return 0.0, -end_point_error(model, self.validation_synthetic)
+        unwarped, warped = [], []
+        for a, b in self.validation_pairs:
             to_b, _ = model(a, b)
-            still.append(mean_psnr_y(b, a))
+            unwarped.append(mean_psnr_y(b, a))
             warped.append(mean_psnr_y(warp(b, to_b, padding="border"), a))
-        return sum(still) / len(still), sum(warped) / len(warped)
+        return sum(unwarped) / len(unwarped), sum(warped) / len(warped)
 
 
 def flow_optimizers(model: nn.Module) -> list[Optimizer]:
-    """Muon inside, Adam for what touches pixels and flows."""
+    """Adam for layers that read pixels or write flows, Muon for the others."""
     matrices = inner_matrices(model)
     inside = {id(p) for p in matrices}
     rest = [p for p in model.parameters() if id(p) not in inside]
@@ -148,12 +163,12 @@ def flow_optimizers(model: nn.Module) -> list[Optimizer]:
 
 
 def read_stills(folder: Path) -> list[NDArray[np.uint8]]:
-    """Every picture of a folder at half its size, as sharp as a picture can be."""
+    """All images of a folder at half size, which makes them as sharp as possible."""
     if not folder.is_dir():
-        raise DataError(f"{folder} is not a folder; a folder of pictures was wanted")
+        raise DataError(f"{folder} is not a folder; expected a folder of images")
     paths = sorted(p for p in folder.iterdir() if is_image(p))
     if not paths:
-        raise DataError(f"{folder} holds no pictures")
+        raise DataError(f"{folder} contains no images")
     return [_halved(read_picture(path)) for path in paths]
 
 
@@ -162,10 +177,10 @@ def _halved(pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
     return (half * 255).round().byte().permute(1, 2, 0).numpy()
 
 
-def flow_loss(model: nn.Module, pairs: Moving) -> Tensor:
-    """Distance between found and known flow relative to the pair's motion, over all levels.
+def flow_loss(model: nn.Module, pairs: MotionPairs) -> Tensor:
+    """Error of the flow relative to the motion of each pair, summed over all pyramid levels.
 
-    Relative, because else the few large motions would drown the many small ones.
+    Relative, because otherwise the few large motions would dominate the many small ones.
     """
     truth = torch.cat([pairs.a_to_b, pairs.b_to_a], 1)
     scale = truth.square().mean((1, 2, 3), keepdim=True).sqrt() + 0.3
@@ -180,50 +195,50 @@ def flow_loss(model: nn.Module, pairs: Moving) -> Tensor:
 
 
 @torch.no_grad()
-def end_point_error(model: nn.Module, pairs: Moving) -> float:
-    """Mean distance in pixels between found and known flow."""
+def end_point_error(model: nn.Module, pairs: MotionPairs) -> float:
+    """Mean distance in pixels between the predicted and the true flow."""
     truth = torch.cat([pairs.a_to_b, pairs.b_to_a], 1)
     return float(_distance(torch.cat(model(pairs.a, pairs.b), 1), truth, pairs))
 
 
-def _distance(found: Tensor, truth: Tensor, pairs: Moving) -> Tensor:
-    """Mean over what can be seen; motion that ends outside of the frame counts a tenth."""
+def _distance(predicted: Tensor, truth: Tensor, pairs: MotionPairs) -> Tensor:
+    """Mean distance of two flows; pixels that move out of the frame have a tenth of the weight."""
     weight = torch.cat([_inside(pairs.a_to_b), _inside(pairs.b_to_a)], 1)
-    square = (found - truth).square()
+    square = (predicted - truth).square()
     distance = torch.stack([square[:, :2].sum(1), square[:, 2:].sum(1)], 1)
     return ((distance + 1e-6).sqrt() * weight).sum() / weight.sum()
 
 
 def _inside(flow: Tensor) -> Tensor:
-    """1 where the motion ends inside of the frame, 0.1 elsewhere: (N, 2, H, W) -> (N, 1, H, W)."""
+    """1 where the motion ends inside the frame, 0.1 elsewhere: (N, 2, H, W) -> (N, 1, H, W)."""
     ones = torch.ones_like(flow[:, :1])
     return 0.1 + 0.9 * (warp(ones, flow) > 0.99)
 
 
-def photometric(model: nn.Module, a: Tensor, b: Tensor) -> Tensor:
-    """How badly each frame, warped, explains the other; with a price on flow that is not smooth."""
+def photometric_loss(model: nn.Module, a: Tensor, b: Tensor) -> Tensor:
+    """Difference of each frame from the other one warped to it, plus a smoothness penalty."""
     to_b, to_a = model(a, b)
-    return 0.5 * (_unexplained(a, b, to_b, to_a) + _unexplained(b, a, to_a, to_b))
+    return 0.5 * (_warping_loss(a, b, to_b, to_a) + _warping_loss(b, a, to_a, to_b))
 
 
-def _unexplained(a: Tensor, b: Tensor, to_b: Tensor, to_a: Tensor) -> Tensor:
-    with torch.no_grad():  # what is hidden in b has no partner there: the way back misses
+def _warping_loss(a: Tensor, b: Tensor, to_b: Tensor, to_a: Tensor) -> Tensor:
+    with torch.no_grad():  # occluded pixels: the flow back does not return to them
         back = warp(to_a, to_b, padding="border")
-        missed = (to_b + back).square().sum(1, keepdim=True)
+        gap = (to_b + back).square().sum(1, keepdim=True)
         length = to_b.square().sum(1, keepdim=True) + back.square().sum(1, keepdim=True)
-        seen = (missed < 0.01 * length + 0.5) * warp(torch.ones_like(a[:, :1]), to_b).ge(0.99)
+        visible = (gap < 0.01 * length + 0.5) * warp(torch.ones_like(a[:, :1]), to_b).ge(0.99)
     difference = warp(b, to_b, padding="border") - a
     error = (difference.square() + 1e-6).sqrt().mean(1, keepdim=True)
-    return 20 * (error * seen).mean() + 0.1 * _roughness(to_b, a)
+    return 20 * (error * visible).mean() + 0.1 * _smoothness_penalty(to_b, a)
 
 
-def _roughness(flow: Tensor, frame: Tensor) -> Tensor:
-    """Second differences of the flow, cheaper across edges of the frame."""
-    rough = flow.new_zeros(())
+def _smoothness_penalty(flow: Tensor, frame: Tensor) -> Tensor:
+    """Mean second difference of the flow, weighted less across edges of the frame."""
+    penalty = flow.new_zeros(())
     for axis in (-1, -2):
         slope = frame.diff(dim=axis).abs().mean(1, keepdim=True)
         edges = torch.maximum(slope.narrow(axis, 0, slope.shape[axis] - 1),
                               slope.narrow(axis, 1, slope.shape[axis] - 1))  # fmt: skip
         bend = flow.diff(2, dim=axis).square().add(1e-6).sqrt()
-        rough = rough + (bend * torch.exp(-10 * edges)).mean()
-    return rough
+        penalty = penalty + (bend * torch.exp(-10 * edges)).mean()
+    return penalty

@@ -1,0 +1,268 @@
+"""The files of a training run, its log, and checks of what is saved.
+
+    run_dir/config.json          the settings
+    run_dir/log.jsonl            the log, one JSON object for each line
+    run_dir/state.safetensors    weights, average, optimizers and step: resumes the run exactly
+    run_dir/last.safetensors     the newest model (the average of its weights, if there is one)
+    run_dir/best.safetensors     the model with the highest validation score
+
+Every file is written to a temporary name and renamed once it is complete.
+"""
+
+import json
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from vsrkit.errors import VsrkitError
+from vsrkit.hardware.files import temporary_path, write_atomically
+
+log = logging.getLogger("vsrkit")
+
+STATE = "state.safetensors"
+
+
+class CheckpointError(VsrkitError):
+    """The state of a run cannot be written or read, or is of another model or optimizer."""
+
+
+@dataclass(slots=True)
+class TrainingProgress:
+    """How far a run has come."""
+
+    step: int = 0  # completed steps
+    best: float = float("-inf")  # highest validation score so far
+    best_step: int = 0
+
+
+def save_state(
+    path: Path,
+    model: nn.Module,
+    ema: nn.Module,
+    optimizers: Sequence[Optimizer],
+    progress: TrainingProgress,
+) -> None:
+    """Write everything that the next step depends on, so that a resumed run is exact."""
+    tensors = {f"model.{k}": v for k, v in model.state_dict().items()}
+    tensors |= {f"ema.{k}": v for k, v in ema.state_dict().items()}
+    tensors |= dict(_optimizer_tensors(optimizers))
+    on_cpu = {name: t.detach().cpu().contiguous() for name, t in tensors.items()}
+    metadata = {
+        "step": str(progress.step),
+        "best": repr(progress.best),
+        "best_step": str(progress.best_step),
+    }
+    try:
+        with temporary_path(path) as temporary:
+            save_file(on_cpu, temporary, metadata=metadata)
+    except (OSError, SafetensorError) as error:
+        if path.exists():
+            then = "the previous state is intact: free some space and continue with --resume"
+        else:
+            then = "no earlier state was saved: free some space and start again"
+        raise CheckpointError(f"cannot write {path} ({error}); {then}") from error
+
+
+def load_state(
+    path: Path, model: nn.Module, ema: nn.Module, optimizers: Sequence[Optimizer]
+) -> TrainingProgress:
+    """Restore a model, its average and its optimizers from the file of `save_state`."""
+    if not path.is_file():
+        raise CheckpointError(f"{path} does not exist: there is no run to resume")
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata()
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError) as error:
+        raise CheckpointError(f"{path} is damaged ({error}); start the run again") from error
+    try:
+        model.load_state_dict(_with_prefix("model.", tensors))
+        ema.load_state_dict(_with_prefix("ema.", tensors))
+    except RuntimeError as error:
+        first = str(error).splitlines()[1:2] or [str(error)]  # line 0 names only the class
+        raise CheckpointError(
+            f"{path} belongs to another model ({first[0].strip()[:200]}); "
+            "resume with the model that the run was started with, or choose another run_dir"
+        ) from error
+    found = {name.split(".")[0] for name in tensors} - {"model", "ema"}
+    if found and found != {f"optimizer{number}" for number in range(len(optimizers))}:
+        raise CheckpointError(
+            f"{path} belongs to a run with another optimizer; resume with that one, "
+            "or start a new run with warm_start = its last.safetensors"
+        )
+    for number, optimizer in enumerate(optimizers):
+        _fill_optimizer(optimizer, _with_prefix(f"optimizer{number}.", tensors))
+    return TrainingProgress(
+        int(metadata["step"]), float(metadata["best"]), int(metadata["best_step"])
+    )
+
+
+def _optimizer_tensors(optimizers: Sequence[Optimizer]) -> Iterator[tuple[str, Tensor]]:
+    """Tensors named `optimizer0.12.exp_avg`: number of the optimizer, of the parameter, name."""
+    for number, optimizer in enumerate(optimizers):
+        for index, state in optimizer.state_dict()["state"].items():
+            for name, value in state.items():
+                yield f"optimizer{number}.{index}.{name}", value
+
+
+def _fill_optimizer(optimizer: Optimizer, tensors: dict[str, Tensor]) -> None:
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    for key, value in tensors.items():
+        index, name = key.split(".")
+        parameter = parameters[int(index)]
+        if value.shape == parameter.shape:  # keep the memory layout of the parameter
+            value = torch.empty_like(parameter).copy_(value)
+        optimizer.state[parameter][name] = value
+
+
+def _with_prefix(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
+
+
+def write_json(path: Path, content: dict[str, Any]) -> None:
+    """Write a JSON file atomically."""
+    try:
+        write_atomically(path, json.dumps(content, indent=2) + "\n")
+    except OSError as error:
+        raise CheckpointError(f"cannot write {path} ({error}); choose another run_dir") from error
+
+
+class RunLog:
+    """The log of a run: `log.jsonl`, the logger of the package and, optionally, TensorBoard.
+
+    Args:
+        run_dir: folder of the run; None: log nothing (all processes but the main one).
+        tensorboard: also write TensorBoard events to `run_dir`.
+        after: last completed step of a resumed run; entries of later steps are removed from the
+            log, because those steps are run again.
+    """
+
+    def __init__(self, run_dir: Path | None, *, tensorboard: bool = False, after: int = 0) -> None:
+        self._lines = None if run_dir is None else run_dir / "log.jsonl"
+        self._board: Any = None
+        if self._lines is not None and self._lines.exists():
+            _remove_later(self._lines, after)
+        if run_dir is not None and tensorboard:
+            self._board = _summary_writer(run_dir, after)
+
+    def scalars(self, step: int, **values: float) -> None:
+        """Log named values of a step."""
+        if self._lines is None:
+            return
+        try:
+            with self._lines.open("a", encoding="utf-8") as file:
+                file.write(json.dumps({"step": step, **values}) + "\n")
+        except OSError as error:
+            raise VsrkitError(
+                f"cannot write {self._lines} ({error}); the last state is intact: "
+                "free some space and continue with --resume"
+            ) from error
+        log.info("step %d  %s", step, "  ".join(f"{k} {v:.5g}" for k, v in values.items()))
+        if self._board:
+            for name, value in values.items():
+                self._board.add_scalar(name, value, step)
+
+    def image(self, step: int, name: str, frame: Tensor) -> None:
+        """Log a frame (3, H, W) in [0, 1] to TensorBoard."""
+        if self._board:
+            self._board.add_image(name, frame, step)
+
+    def close(self) -> None:
+        """Flush and close TensorBoard's file."""
+        if self._board:
+            self._board.close()
+
+
+def _remove_later(lines: Path, step: int) -> None:
+    """Remove the entries of steps after `step`, and an incomplete last line."""
+    kept = []
+    for line in lines.read_text(encoding="utf-8").splitlines():
+        with suppress(ValueError, KeyError):
+            if json.loads(line)["step"] <= step:
+                kept.append(line + "\n")
+    try:
+        write_atomically(lines, "".join(kept))
+    except OSError as error:
+        raise VsrkitError(f"cannot write {lines} ({error}); free some space") from error
+
+
+def _summary_writer(run_dir: Path, after: int) -> Any:
+    try:
+        from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415 - an extra
+    except ImportError as error:
+        raise VsrkitError(
+            "tensorboard is not installed; pip install tensorboard, or set tensorboard=false"
+        ) from error
+    return SummaryWriter(run_dir, purge_step=after + 1 if after else None)
+
+
+class StepTimer:
+    """Seconds spent on each kind of work ("work", "data", "rest", "validation")."""
+
+    def __init__(self) -> None:
+        self._seconds = {"work": 0.0, "data": 0.0, "rest": 0.0, "validation": 0.0}
+        self._steps = 0
+        self._kind, self._since = "data", time.perf_counter()
+
+    def start(self, kind: str) -> None:
+        """Count the time from now on as `kind`; each start of "work" counts a step."""
+        self._add_elapsed()
+        self._steps += kind == "work"
+        self._kind = kind
+
+    def _add_elapsed(self) -> None:
+        now = time.perf_counter()
+        self._seconds[self._kind] += now - self._since
+        self._since = now
+
+    def lap(self) -> tuple[float, float]:
+        """Seconds per step since the last lap, and the share of them outside of "work".
+
+        Work is the forward pass, the backward pass and the optimizer; validation does not count.
+        """
+        self._add_elapsed()
+        outside = self._seconds["data"] + self._seconds["rest"]
+        total, steps = self._seconds["work"] + outside, max(1, self._steps)
+        self._seconds = dict.fromkeys(self._seconds, 0.0)
+        self._steps = 0
+        return total / steps, outside / total
+
+
+class DivergedError(VsrkitError):
+    """The loss or a weight became NaN or infinite."""
+
+
+def check_finite(losses: Sequence[Tensor], step: int, run_dir: Path) -> float:
+    """The mean loss, if it is finite; waits for the device, so it is not called in every step."""
+    if not losses:
+        return 0.0
+    mean = float(torch.stack(list(losses)).mean())
+    if mean - mean != 0:
+        raise _diverged(f"the loss became {mean}", step, run_dir)
+    return mean
+
+
+def check_weights(model: nn.Module, step: int, run_dir: Path) -> None:
+    """Refuse weights that are not finite: a finite loss can have a gradient that is not."""
+    if not all(bool(weight.isfinite().all()) for weight in model.parameters()):
+        raise _diverged("weights became NaN or infinite", step, run_dir)
+
+
+def _diverged(what: str, step: int, run_dir: Path) -> DivergedError:
+    if (run_dir / STATE).exists():
+        then = f"the last finite state is in {run_dir}: continue with --resume and"
+    else:
+        then = "no earlier state was saved: start again with"
+    return DivergedError(
+        f"{what} before step {step}; {then} a lower learning_rate, or set clip_gradients"
+    )

@@ -1,0 +1,264 @@
+"""The data of a run: opened sources, batches of crops to train on, and validation clips.
+
+Every batch is a pure function of the seed and the number of the step.
+"""
+
+import signal
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeAlias, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from vsrkit.data.augment import Placement, cut, cut_hr, place
+from vsrkit.data.clips import Clip, OnProgress, Unreadable, hold_out, open_clips
+from vsrkit.data.random_degradation import Degrader, degrader_named
+from vsrkit.errors import DataError
+from vsrkit.hardware.cache import cache_directory
+from vsrkit.hardware.precision import resolve_precision
+from vsrkit.train.config import ConfigError, TrainConfig
+from vsrkit.train.distill.teacher_outputs import load_teacher, teacher_clips
+from vsrkit.train.processes import Processes, process_device
+
+T = TypeVar("T")
+Batch: TypeAlias = tuple[Tensor, Tensor]  # lr (B, T, 3, H, W), target (B, T, 3, sH, sW)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingSource:
+    """The opened training clips of one data source."""
+
+    clips: Sequence[Clip]
+    weight: float
+    degradation: Degrader
+    teacher_clips: Sequence[Clip] = ()  # the teacher's output for each clip, or for its beginning
+    hr_share: float = 0.0  # share of HR in the target, if there are teacher clips
+
+    @property
+    def shapes(self) -> list[tuple[int, int, int]]:
+        """T, H, W of the part of each clip that may be drawn."""
+        return [clip.shape[:3] for clip in self.teacher_clips or self.clips]
+
+
+@dataclass(frozen=True, slots=True)
+class ValidationClip:
+    """A held-out clip in both resolutions."""
+
+    name: str
+    lr: Tensor  # (T, 3, H, W)
+    hr: Tensor  # (T, 3, sH, sW)
+
+
+def open_data(
+    config: TrainConfig, on_progress: OnProgress | None
+) -> tuple[list[TrainingSource], list[ValidationClip]]:
+    """Decode the sources of a run and split them into training and validation clips.
+
+    Args:
+        config: settings of the run.
+        on_progress: called with the name of each clip, the clips done and their number.
+    """
+    if not config.data:
+        raise ConfigError("no data: name a video or a folder, for instance --set data=my-videos")
+    cache = Path(config.cache_dir or cache_directory() / "frames")
+    unreadable = Unreadable(config.unreadable_limit)
+    sources, validation = [], []
+    for source in config.data:
+        clips = open_clips(
+            Path(source.path),
+            cache,
+            unreadable=unreadable,
+            max_frames=source.max_frames,
+            on_progress=on_progress,
+        )
+        training, held_out = clips, clips
+        if not config.validation_overlaps:
+            training, held_out = hold_out(clips, config.validation, config.validation_share)
+        how = degrader_named(source.degradation or config.degradation)
+        sources.append(TrainingSource(clips=training, weight=source.weight, degradation=how))
+        validation += validation_clips(
+            held_out, how, config.validation_frames, config.validation_crop
+        )
+    if config.learns_frames:
+        sources = _with_teacher_clips(sources, config, cache, on_progress)
+    return sources, validation
+
+
+def _with_teacher_clips(
+    sources: Sequence[TrainingSource],
+    config: TrainConfig,
+    cache: Path,
+    on_progress: OnProgress | None,
+) -> list[TrainingSource]:
+    """The sources with the teacher's output for the first frames of each clip."""
+    teacher, device = load_teacher(config.teacher), process_device(config.device)
+    precision = resolve_precision(config.precision, teacher.to(device), device)
+    found = []
+    for source in sources:
+        shapes = [(min(config.teacher_frames, len(c)), *c.shape[1:]) for c in source.clips]
+        outputs = teacher_clips(
+            [replace(clip, shape=s) for clip, s in zip(source.clips, shapes, strict=True)],
+            teacher,
+            cache,
+            precision=precision,
+            device=device,
+            on_progress=on_progress,
+        )
+        hr_share = config.teacher_hr_share
+        found.append(replace(source, teacher_clips=outputs, hr_share=hr_share))
+    return found
+
+
+def validation_clips(
+    clips: Sequence[Clip], degradation: Degrader, frames: int, crop: int = 0
+) -> list[ValidationClip]:
+    """The middle of each clip in both resolutions; arguments as for `middle_of`."""
+    return [middle_of(clip, n, degradation, frames, crop) for n, clip in enumerate(clips)]
+
+
+def middle_of(
+    clip: Clip, seed: int, degradation: Degrader, frames: int, crop: int = 0
+) -> ValidationClip:
+    """The middle of a clip in both resolutions.
+
+    Args:
+        clip: the decoded HR clip.
+        seed: seed of a random degradation.
+        degradation: makes the LR frames.
+        frames: frames to take; all, if the clip is shorter.
+        crop: LR pixels along each side of the centre crop; 0: whole frames.
+    """
+    h, w = (side // degradation.scale for side in clip.shape[1:3])
+    size = t, rows, columns = min(frames, len(clip)), min(crop or h, h), min(crop or w, w)
+    middle = Placement((len(clip) - t) // 2, (h - rows) // 2, (w - columns) // 2)
+    rng = np.random.default_rng(seed)
+    return ValidationClip(clip.name, *cut(clip.frames, middle, degradation, rng, size))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batches:
+    """The batches of each step of one process.
+
+    In each step all processes together draw the next n pairs of one endless list, so that two
+    processes see the same pairs as one process with twice the batch size.
+    """
+
+    sources: Sequence[TrainingSource]
+    seed: int
+    batch_size: int
+    accumulate: int
+    frames: int
+    crop: int
+    flips: bool
+    reversal: bool
+    rank: int = 0
+    processes: int = 1
+    distinct: int = 0  # pairs in the list, which is then repeated; 0: no limit
+
+    def __post_init__(self) -> None:
+        if not any(source.weight for source in self.sources):
+            raise DataError("every source has weight 0; raise the weight of one of them")
+        if not any(s.weight * self._windows(s).sum() for s in self.sources):
+            raise DataError(
+                f"no clip has {self.frames} frames and room for a crop of {self.crop} LR pixels; "
+                "use longer or larger clips, or lower `frames` or `crop`"
+            )
+
+    def step(self, step: int) -> list[Batch]:
+        """The `accumulate` batches of a step."""
+        size = self.batch_size
+        first = (step * self.processes + self.rank) * self.accumulate * size
+        numbers = range(first, first + self.accumulate * size)
+        return [self._stack(numbers[i : i + size]) for i in range(0, len(numbers), size)]
+
+    def _stack(self, numbers: Sequence[int]) -> Batch:
+        lr, target = zip(*(self.pair(number) for number in numbers), strict=True)
+        return torch.stack(lr), torch.stack(target)
+
+    def pair(self, number: int) -> tuple[Tensor, Tensor]:
+        """Pair `number` of the endless list: LR (T, 3, H, W) and its target (T, 3, sH, sW).
+
+        The target is HR, the output of a teacher, or a mean of both.
+        """
+        if self.distinct:
+            number %= self.distinct
+        rng = np.random.default_rng([self.seed, number])
+        weights = np.array([s.weight if self._windows(s).any() else 0.0 for s in self.sources])
+        source = self.sources[rng.choice(len(self.sources), p=weights / weights.sum())]
+        windows = self._windows(source)
+        chosen = rng.choice(len(windows), p=windows / windows.sum())
+        where = place(
+            rng,
+            source.shapes[chosen],
+            frames=self.frames,
+            crop=self.crop,
+            scale=source.degradation.scale,
+            flips=self.flips,
+            reversal=self.reversal,
+        )
+        size = (self.frames, self.crop, self.crop)
+        lr, hr = cut(source.clips[chosen].frames, where, source.degradation, rng, size)
+        if not source.teacher_clips:
+            return lr, hr
+        output = cut_hr(source.teacher_clips[chosen].frames, where, source.degradation.scale, size)
+        return lr, torch.lerp(output, hr, source.hr_share)
+
+    def _windows(self, source: TrainingSource) -> NDArray[np.int64]:
+        """Number of windows of `frames` frames in each clip; all are equally likely."""
+        side = self.crop * source.degradation.scale
+        fitting = [t - self.frames + 1 if min(h, w) >= side else 0 for t, h, w in source.shapes]
+        return np.maximum(0, np.array(fitting, dtype=np.int64))
+
+
+def make_batches(
+    config: TrainConfig, sources: Sequence[TrainingSource], processes: Processes | None = None
+) -> Batches:
+    """The batches of a run for one of its processes (None: the only one)."""
+    return Batches(
+        sources=sources,
+        seed=config.seed,
+        batch_size=config.batch_size,
+        accumulate=config.accumulate,
+        frames=config.frames,
+        crop=config.crop,
+        flips=config.flips,
+        reversal=config.reversal,
+        rank=processes.rank if processes else 0,
+        processes=processes.count if processes else 1,
+        distinct=config.distinct_clips,
+    )
+
+
+class _Steps(Dataset[Any]):
+    """The results of `make` for each step as a data set for PyTorch's loader."""
+
+    def __init__(self, make: Callable[[int], Any], steps: range) -> None:
+        self.make, self.steps = make, steps
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.make(self.steps[index])
+
+
+def prefetch(make: Callable[[int], T], steps: range, *, workers: int) -> Iterable[T]:
+    """`make(step)` for each step in order, computed by worker processes while the model trains.
+
+    Processes instead of threads: two threads that both use all cores slow each other down. With 0
+    workers, each result is computed in this process when it is needed.
+    """
+    return DataLoader(
+        _Steps(make, steps), batch_size=None, num_workers=workers, worker_init_fn=_ignore_signals
+    )
+
+
+def _ignore_signals(_: int) -> None:
+    """Ctrl-C also reaches the workers; the training process ends them after its last step."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
