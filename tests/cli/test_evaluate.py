@@ -35,7 +35,7 @@ def test_prints_a_table_with_the_published_rows(vid4: Path) -> None:
     assert "24.08/0.8125" in published
     assert "27.36/0.8258" in published
     assert rows[-1].startswith("│ bicubic")
-    assert "*" in rows[-1]  # two frames of 41 are not the set
+    assert "*" in rows[-1]  # marked as partial: two frames of 41
     assert "protocol vid4: Y (MATLAB BT.601) of 8-bit frames, border 0, every frame" in done.output
     assert "LR frames made from the ground truth by BI x4" in done.output
     assert "partial: calendar, only 2 frames" in done.output
@@ -43,7 +43,7 @@ def test_prints_a_table_with_the_published_rows(vid4: Path) -> None:
     assert "ms per frame, peak memory" in done.output
 
 
-def test_json_has_what_the_documentation_says(vid4: Path, tmp_path: Path) -> None:
+def test_the_json_has_the_documented_fields(vid4: Path, tmp_path: Path) -> None:
     done = vsrkit(
         "evaluate", "-m", "bicubic", "--data", vid4, "--json", tmp_path / "out" / "r.json"
     )
@@ -59,7 +59,7 @@ def test_json_has_what_the_documentation_says(vid4: Path, tmp_path: Path) -> Non
     documented = (ROOT / "docs" / "evaluate.md").read_text()
     for key in content:
         assert f"`{key}`" in documented
-    assert str(tmp_path) not in json.dumps(content)  # results are passed on; paths are private
+    assert str(tmp_path) not in json.dumps(content)  # results are published, paths are private
 
 
 def test_several_models_make_one_table_and_a_list(vid4: Path, tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ def test_several_models_make_one_table_and_a_list(vid4: Path, tmp_path: Path) ->
     assert (tmp_path / "frames" / "mine" / "city" / "00000001.png").is_file()
 
 
-def test_equal_frames_are_infinitely_good_in_valid_json(tmp_path: Path) -> None:
+def test_infinite_psnr_is_written_as_valid_json(tmp_path: Path) -> None:
     write_clip(tmp_path / "set" / "a", torch.zeros(2, 3, 32, 32))
     done = vsrkit(
         "evaluate", "-m", "bicubic", "--data", tmp_path / "set", "--json", tmp_path / "r.json"
@@ -88,7 +88,7 @@ def test_equal_frames_are_infinitely_good_in_valid_json(tmp_path: Path) -> None:
     assert strict["average"]["psnr"] == "inf"
 
 
-def test_many_clips_are_listed_below_one_another(tmp_path: Path) -> None:
+def test_many_clips_are_shown_as_rows(tmp_path: Path) -> None:
     write_vimeo(tmp_path, test=tuple(f"00001/{n:04d}" for n in range(1, 9)))
     done = vsrkit("evaluate", "-m", "bicubic", "--data", tmp_path)
     assert done.exit_code == 0, done.output
@@ -110,11 +110,11 @@ def test_all_metrics_have_a_table(tmp_path: Path, monkeypatch) -> None:
         metrics_named(["vmaf"])
 
 
-def test_untrained_names_are_refused_unless_asked_for(vid4: Path) -> None:
+def test_untrained_models_are_an_error_by_default(vid4: Path) -> None:
     done = vsrkit("evaluate", "-m", "rrn-5l", "--data", vid4)
     assert isinstance(done.exception, WeightsError)
     assert "no trained weights for rrn-5l on this machine" in str(done.exception)
-    with pytest.raises(WeightsError):  # before the first is measured
+    with pytest.raises(WeightsError):  # before the first model is evaluated
         evaluate_models(["bicubic", "vsrt-reds"], vid4, on_progress=lambda *_: pytest.fail("ran"))
 
 
@@ -132,14 +132,14 @@ def test_untrained_names_are_refused_unless_asked_for(vid4: Path) -> None:
         (["--set", "reds4"], DataError, "holds no reds4"),
     ],
 )
-def test_wrong_words_are_answered_in_one_line(vid4: Path, words, error, message: str) -> None:
+def test_wrong_options_give_an_error_of_one_line(vid4: Path, words, error, message: str) -> None:
     done = vsrkit("evaluate", "-m", "bicubic", "--data", vid4, *words)
     assert isinstance(done.exception, error)
     assert message in str(done.exception)
     assert "\n" not in str(done.exception)
 
 
-def test_data_check_names_the_set_and_what_is_wrong(vid4: Path, tmp_path: Path) -> None:
+def test_data_check_reports_the_set_and_its_problems(vid4: Path, tmp_path: Path) -> None:
     done = vsrkit("data", "check", vid4)
     assert done.exit_code == 1
     assert "vid4, 4 clips, 8 frames" in done.output

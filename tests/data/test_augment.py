@@ -1,4 +1,4 @@
-"""A training pair is what one would cut out of the degraded clip."""
+"""Random crops of training clips and their degraded counterparts."""
 
 import numpy as np
 import pytest
@@ -26,7 +26,7 @@ def test_degrading_the_crop_equals_cropping_the_degraded(how, row, column):
     assert torch.equal(hr, whole[times])
 
 
-def test_turning_is_the_same_for_all_frames_and_both_sizes():
+def test_lr_and_hr_are_flipped_and_reversed_alike():
     straight = Placement(0, 2, 3)
     turned = Placement(0, 2, 3, flip_rows=True, transpose=True, reverse=True)
     for plain, other in zip(
@@ -37,17 +37,17 @@ def test_turning_is_the_same_for_all_frames_and_both_sizes():
         assert torch.equal(other, plain.flip(0).flip(-2).mT)
 
 
-def test_every_turn_occurs_and_nothing_else_changes():
+def test_all_16_orientations_occur():
     clip = torch.rand(2, 3, 4, 4)
     rng = np.random.default_rng(0)
     options = {"frames": 2, "crop": 4, "scale": 4, "flips": True, "reversal": True}
     seen = {
         tuple(turn(clip, place(rng, (2, 16, 16), **options)).flatten().tolist()) for _ in range(200)
     }
-    assert len(seen) == 16  # eight of the square, two of time
+    assert len(seen) == 16  # eight in space, two in time
 
 
-def test_without_turns_only_the_place_varies():
+def test_without_flips_only_the_position_varies():
     rng = np.random.default_rng(0)
     options = {"frames": 2, "crop": 4, "scale": 4, "flips": False, "reversal": False}
     places = [place(rng, (9, 40, 24), **options) for _ in range(300)]
@@ -57,7 +57,7 @@ def test_without_turns_only_the_place_varies():
     assert not any(p.flip_rows or p.flip_columns or p.transpose or p.reverse for p in places)
 
 
-def test_too_small_a_clip_is_named():
+def test_a_clip_smaller_than_the_crop_is_an_error():
     rng = np.random.default_rng(0)
     with pytest.raises(DataError, match="4 frames of 100x100 is too small"):
         place(rng, (4, 100, 100), frames=5, crop=16, scale=4, flips=True, reversal=True)
@@ -74,5 +74,5 @@ def test_a_crop_is_encoded_as_part_of_its_clip():
     assert torch.equal(cut_hr, to_clip(pixels)[9:13, :, 48:112, 48:112])
     whole = how(to_clip(pixels), rng)[9:13, :, 12:28, 12:28]
     alone = how(cut_hr, rng)
-    assert torch.equal(lr, whole)  # all of this clip is within reach
+    assert torch.equal(lr, whole)  # the context covers the whole clip
     assert not torch.equal(alone, whole)

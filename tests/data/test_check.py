@@ -44,7 +44,7 @@ def test_partial_sets_and_wrong_ratios(tmp_path: Path) -> None:
     assert check.clips[1].problems[-1] == "HR is 64x48, LR is 16x13: not an integer factor"
 
 
-def test_a_set_that_cannot_be_opened_is_described(tmp_path: Path) -> None:
+def test_a_set_that_cannot_be_opened_is_a_problem(tmp_path: Path) -> None:
     write_vid4(tmp_path, lr=True)
     (tmp_path / "BIx4" / "walk" / "00000000.png").unlink()
     check = check_set(tmp_path)

@@ -110,7 +110,7 @@ def test_a_cut_begins_a_new_clip(tmp_path):
     assert np.array_equal(found[1].frames, bright)
 
 
-def test_unreadable_frames_are_named_and_skipped_up_to_a_limit(tmp_path, caplog):
+def test_unreadable_frames_are_logged_and_skipped_up_to_a_limit(tmp_path, caplog):
     write_frames(tmp_path / "a", picture())
     for number in (1, 4):
         (tmp_path / "a" / f"{number:03}.png").write_bytes(b"not a picture")
@@ -137,7 +137,7 @@ def test_unreadable_frames_count_in_later_runs_too(tmp_path, caplog):
     assert "1 frames of" in caplog.text
 
 
-def test_a_video_without_frames_is_named(tmp_path, caplog, monkeypatch):
+def test_a_video_without_frames_is_logged(tmp_path, caplog, monkeypatch):
     (tmp_path / "a.mkv").touch()
     monkeypatch.setattr(clips_module, "read_pictures", lambda source, unreadable: iter(()))
     with pytest.raises(DataError, match="nothing in"):
@@ -146,18 +146,18 @@ def test_a_video_without_frames_is_named(tmp_path, caplog, monkeypatch):
 
 
 @pytest.mark.parametrize("suffix", [".wmv", ".mts", ".3gp", ".MOV"])
-def test_videos_of_all_common_kinds_are_found(tmp_path, suffix):
+def test_common_video_suffixes_are_found(tmp_path, suffix):
     (tmp_path / f"a{suffix}").touch()
     assert find_clips(tmp_path) == [tmp_path / f"a{suffix}"]
 
 
-def test_a_folder_without_anything_readable_is_named(tmp_path):
+def test_a_folder_without_readable_files_is_an_error(tmp_path):
     (tmp_path / "a.mp4").write_bytes(b"no video")
     with pytest.raises(DataError, match="can be read as video or pictures"):
         open_clips(tmp_path, tmp_path / "cache", unreadable=Unreadable(5))
 
 
-def test_a_file_that_is_no_video_is_named(tmp_path):
+def test_a_file_that_is_not_a_video_is_an_error(tmp_path):
     (tmp_path / "a.mp4").write_bytes(b"no video at all")
     with pytest.raises(DataError, match=r"a\.mp4"):
         open_clips(tmp_path, tmp_path / "cache")
@@ -173,7 +173,7 @@ def test_a_damaged_cache_is_rebuilt_by_the_next_run(tmp_path):
     assert np.array_equal(clip.frames, picture())
 
 
-def test_a_full_disk_leaves_nothing_behind(tmp_path, monkeypatch):
+def test_a_full_disk_leaves_no_partial_files(tmp_path, monkeypatch):
     write_video(tmp_path / "a.mkv", picture())
 
     def full(source, unreadable):
@@ -197,7 +197,7 @@ def clips_named(*names):
     return [clips_module.Clip(name, None, (20, 32, 32, 3)) for name in names]
 
 
-def test_series_stay_on_one_side():
+def test_a_series_is_held_out_as_a_whole():
     clips = clips_named("land5_001", "land9_007", "car05", "sea1", "sea2", "boat")
     rest, held = hold_out(clips, (), 0.34)
     assert held

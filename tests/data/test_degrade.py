@@ -12,7 +12,7 @@ from vsrkit.models.layers.resample import imresize
 
 
 def smooth_clip(frames: int, height: int, width: int, softness: int = 1) -> Tensor:
-    """A soft pattern that moves one pixel a frame: (T, 3, H, W)."""
+    """A smooth pattern that moves one pixel per frame: (T, 3, H, W)."""
     y, x = torch.meshgrid(torch.arange(height), torch.arange(width), indexing="ij")
     phase = torch.arange(frames)[:, None, None]
     x, y = (x + phase) / softness, y / softness
@@ -24,7 +24,7 @@ def psnr(a: Tensor, b: Tensor) -> float:
     return float(-10 * torch.log10((a - b).square().mean()))
 
 
-def test_bi_is_the_rounded_bicubic() -> None:
+def test_bi_is_bicubic_rounded_to_8_bits() -> None:
     hr = torch.rand(2, 3, 32, 48)
     lr = degrade(hr, BI())
     assert lr.shape == (2, 3, 8, 12)
@@ -33,7 +33,7 @@ def test_bi_is_the_rounded_bicubic() -> None:
     assert torch.equal((lr * 255).round(), (exact * 255).round().float())
 
 
-def test_what_does_not_divide_is_cut_at_the_right_and_bottom() -> None:
+def test_frames_are_cropped_to_multiples_of_the_scale() -> None:
     hr = torch.rand(1, 3, 35, 50)
     for how in (BI(), BD()):
         assert torch.equal(degrade(hr, how), degrade(hr[..., :32, :48], how))
@@ -47,7 +47,7 @@ def test_bd_duf13_is_scipys_gaussian_then_every_fourth_pixel() -> None:
     assert torch.equal((degrade(hr, BD()) * 255).round(), wanted.float())
 
 
-def test_bd_matlab12_worked_out_by_hand() -> None:
+def test_bd_matlab12_equals_a_direct_computation() -> None:
     hr = torch.zeros(1, 3, 24, 24)
     hr[..., 9, 10] = 1.0  # LR pixel (2, 2) is centred between HR pixels 9 and 10 on both axes
     g = torch.exp(-((torch.arange(12) - 5.5) ** 2) / (2 * 1.6**2)).double()
@@ -63,7 +63,7 @@ def test_the_two_bd_kernels_differ() -> None:
     assert psnr(degrade(hr, BD()), degrade(hr, BD(4, "matlab12"))) < 40
 
 
-def test_crf_keeps_every_frame_and_gets_worse_with_the_number() -> None:
+def test_crf_keeps_every_frame_and_higher_values_are_worse() -> None:
     hr = torch.rand(12, 3, 64, 64) * 0.3 + smooth_clip(12, 64, 64) * 0.6
     clean = degrade(hr, BI())
     distances = [psnr(degrade(hr, CRF(q)), clean) for q in (5, 25, 40)]
@@ -73,8 +73,8 @@ def test_crf_keeps_every_frame_and_gets_worse_with_the_number() -> None:
 
 def test_crf_at_best_quality_loses_only_colour_detail() -> None:
     grey = smooth_clip(5, 64, 64)[:, :1].expand(-1, 3, -1, -1)
-    # No colour to lose: what is left are the two roundings between 8-bit RGB and limited-range
-    # YUV (219 steps for 255), at most about one step each.
+    # Grey has no chroma to lose; what remains are the two roundings between 8-bit RGB and
+    # limited-range YUV (219 steps for 255), at most about one step each.
     error = (degrade(grey, CRF(0)) - degrade(grey, BI())).abs().max() * 255
     assert error <= 2.01
 
@@ -93,7 +93,7 @@ def test_crf_is_repeatable_and_takes_odd_sizes() -> None:
     assert torch.equal(first, degrade(hr, CRF(30)))
 
 
-def test_frames_come_before_the_clip_has_ended() -> None:
+def test_frames_are_produced_before_the_clip_is_read_to_its_end() -> None:
     read = 0
 
     def frames():
@@ -109,7 +109,7 @@ def test_frames_come_before_the_clip_has_ended() -> None:
     assert read == 1
 
 
-def test_names_lead_to_degradations() -> None:
+def test_degradations_by_name() -> None:
     assert degradation_named("BI") == BI()
     assert degradation_named("bd-matlab12", 2) == BD(2, "matlab12")
     assert degradation_named("crf35") == CRF(35)
@@ -119,7 +119,7 @@ def test_names_lead_to_degradations() -> None:
             degradation_named(wrong)
 
 
-def test_a_frame_smaller_than_the_scale_is_refused() -> None:
+def test_a_frame_smaller_than_the_scale_is_an_error() -> None:
     with pytest.raises(DataError, match="3x9 frame is too small"):
         degrade(torch.rand(1, 3, 9, 3), BI())
 

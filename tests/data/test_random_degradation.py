@@ -1,4 +1,4 @@
-"""Degradations that draw lots repeat themselves when the lots do."""
+"""Degradations with random parameters are reproducible from their random generator."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ HR = to_clip(moving_picture(4, 64))
 
 
 @pytest.mark.parametrize("name", ["bi", "bd", "crf15-35", "realistic"])
-def test_the_same_lots_give_the_same_frames(name):
+def test_equal_seeds_give_equal_frames(name):
     degrader = degrader_named(name)
     first, again = (degrader(HR, np.random.default_rng(3)) for _ in range(2))
     assert first.shape == (4, 3, 16, 16)
@@ -23,25 +23,25 @@ def test_the_same_lots_give_the_same_frames(name):
     assert first.max() <= 1
 
 
-def test_other_lots_give_other_frames():
+def test_different_seeds_give_different_frames():
     found = [Realistic()(HR, np.random.default_rng(seed)) for seed in range(3)]
     assert not torch.equal(found[0], found[1])
     assert not torch.equal(found[1], found[2])
 
 
-def test_a_range_of_one_quality_is_that_quality():
+def test_a_range_of_one_crf_equals_that_crf():
     assert torch.equal(Compressed(25, 25)(HR, np.random.default_rng(0)), degrade(HR, CRF(25)))
     assert degrader_named("bi") == Fixed(BI(4))
     assert degrader_named("crf15-35") == Compressed(15, 35)
 
 
-def test_realistic_frames_still_show_the_scene():
+def test_realistic_frames_are_close_to_bicubic():
     lr = Realistic()(HR, np.random.default_rng(0))
     error = (lr - degrade(HR, BI(4))).square().mean()
-    assert 0 < error < 0.01  # 20 dB: worn, but the same picture
+    assert 0 < error < 0.01  # 20 dB: degraded, but the same scene
 
 
-def test_blur_keeps_brightness_and_takes_contrast():
+def test_blur_keeps_brightness_and_reduces_contrast():
     y = blur(HR, 2.0, 1.0)
     assert float(y.mean()) == pytest.approx(float(HR.mean()), abs=2e-3)
     assert y.diff(dim=-1).abs().mean() < HR.diff(dim=-1).abs().mean()
@@ -49,14 +49,14 @@ def test_blur_keeps_brightness_and_takes_contrast():
     torch.testing.assert_close(blur(flat, 1.5, 0.2), flat)
 
 
-def test_impossible_ranges_are_named():
+def test_invalid_names_and_ranges_are_errors():
     with pytest.raises(DataError, match="got 35-15"):
         degrader_named("crf35-15")
     with pytest.raises(DataError, match="no degradation called 'blurry'"):
         degrader_named("blurry")
 
 
-def test_one_of_several_is_drawn_for_each_clip():
+def test_one_of_several_is_chosen_for_each_clip():
     hr = torch.rand(2, 3, 32, 32)
     mixed, clean = degrader_named("bi+crf40"), degrader_named("bi")(hr, np.random.default_rng(0))
     drawn = [torch.equal(mixed(hr, np.random.default_rng(seed)), clean) for seed in range(8)]

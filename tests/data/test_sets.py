@@ -56,7 +56,7 @@ def test_more_frames_than_the_full_set_are_an_error(tmp_path: Path) -> None:
         open_set("vid4", tmp_path)
 
 
-def test_a_missing_clip_is_named_with_the_tree(tmp_path: Path) -> None:
+def test_a_missing_clip_is_an_error_with_the_expected_folders(tmp_path: Path) -> None:
     write_vid4(tmp_path)
     shutil.rmtree(tmp_path / "GT" / "foliage")
     with pytest.raises(DataError, match=r"without 1 of its 4 clips: foliage\. Expected: DIR/GT"):
@@ -81,7 +81,7 @@ def test_selected_clips_do_not_need_the_others(tmp_path: Path) -> None:
         open_set("reds4", tmp_path)
 
 
-def test_stray_files_in_a_set_are_named(tmp_path: Path) -> None:
+def test_other_files_in_a_set_are_noted(tmp_path: Path) -> None:
     write_vid4(tmp_path)
     (tmp_path / "GT" / "notes.txt").write_text("hello")
     assert open_set("vid4", tmp_path).notes == ("ignored notes.txt: not a clip",)
@@ -202,7 +202,7 @@ def test_lr_and_hr_must_have_the_same_frames(tmp_path: Path) -> None:
         open_set("vid4", tmp_path)
 
 
-def test_gaps_and_twins_in_numbering(tmp_path: Path) -> None:
+def test_missing_and_duplicate_frame_numbers(tmp_path: Path) -> None:
     write_clip(tmp_path, random_clip(9, 8, 8))
     frames, _ = list_frames(tmp_path)
     assert frames is not None
@@ -217,7 +217,7 @@ def test_gaps_and_twins_in_numbering(tmp_path: Path) -> None:
         list_frames(tmp_path)
 
 
-def test_a_frame_of_another_size_is_named(tmp_path: Path) -> None:
+def test_a_frame_of_another_size_is_an_error(tmp_path: Path) -> None:
     write_clip(tmp_path / "a", random_clip(2, 16, 16))
     write_image(tmp_path / "a" / "00000002.png", torch.rand(3, 16, 20))
     with pytest.raises(DataError, match=r"00000002\.png is 20x16, the frames before it are 16x16"):

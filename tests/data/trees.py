@@ -1,4 +1,4 @@
-"""Small sets on disk, laid out as users have the real ones."""
+"""Small sets in the folder layouts of the real ones."""
 
 from pathlib import Path
 

@@ -44,7 +44,7 @@ def test_psnr_is_that_of_the_crop(clips: Path) -> None:
     assert view.psnr("bicubic") == pytest.approx(psnr(*pair))
 
 
-def test_a_crop_without_a_clip_is_for_all(clips: Path) -> None:
+def test_a_crop_without_a_clip_name_applies_to_all_clips(clips: Path) -> None:
     views = compare_models(["bicubic"], clips, crops=["0,0,32,32", "b:8,8,16,16"])
     assert [(v.clip, v.box.x) for v in views] == [("a", 0), ("b", 0), ("b", 8)]
     assert [v.clip for v in compare_models(["bicubic"], clips, clips=["b"])] == ["b"]
@@ -59,7 +59,7 @@ def test_the_worst_crop_is_found() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "error", "message"),
+    ("arguments", "error", "message"),
     [
         ({"crops": ["1,2,3"]}, VsrkitError, "a crop is X,Y,W,H"),
         ({"crops": ["100,0,40,40"]}, VsrkitError, "is not inside the 128x96 frames of a"),
@@ -68,12 +68,12 @@ def test_the_worst_crop_is_found() -> None:
         ({"clips": ["c"]}, DataError, "no clip 'c'"),
     ],
 )
-def test_what_cannot_be_shown_is_said(clips: Path, words, error, message: str) -> None:
+def test_invalid_arguments_are_errors(clips: Path, arguments, error, message: str) -> None:
     with pytest.raises(error, match=message):
-        compare_models(["bicubic"], clips, **words)
+        compare_models(["bicubic"], clips, **arguments)
 
 
-def test_the_grid_shows_crops_enlarged_by_whole_factors(clips: Path) -> None:
+def test_the_grid_shows_crops_enlarged_by_an_integer_factor(clips: Path) -> None:
     (view,) = compare_models(["bicubic"], clips, crops=["a:8,16,40,24"])
     grid = draw_grid([view])
     crop = view.box.cut(view.truth).repeat_interleave(8, 1).repeat_interleave(8, 2)  # 320 wide
@@ -82,7 +82,7 @@ def test_the_grid_shows_crops_enlarged_by_whole_factors(clips: Path) -> None:
     assert draw_grid([view, view]).shape[1] == 2 * grid.shape[1]
 
 
-def test_the_command_writes_a_picture_and_a_page_that_needs_nothing_else(
+def test_the_command_writes_a_picture_and_a_self_contained_page(
     clips: Path, tmp_path: Path
 ) -> None:
     words = ["compare", "-m", "bicubic", "--data", clips, "-o", tmp_path / "new" / "c.png"]

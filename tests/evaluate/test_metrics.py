@@ -9,7 +9,7 @@ from skimage.metrics import peak_signal_noise_ratio, structural_similarity
 from tests.paths import GOLDEN
 from torch import Tensor
 
-from vsrkit.evaluate.metrics import luma, measured, ms_ssim, psnr, ssim
+from vsrkit.evaluate.metrics import luma, mean_psnr_y, measured, ms_ssim, psnr, ssim
 
 FOLDER = GOLDEN
 PAIRS = np.load(FOLDER / "metrics.npz")
@@ -23,7 +23,7 @@ def frame(name: str) -> Tensor:
 @pytest.mark.parametrize("border", [0, 4])
 @pytest.mark.parametrize("channel", ["rgb", "y"])
 @pytest.mark.parametrize("name", ["noise", "random", "shift", "one_lsb", "same"])
-def test_psnr_and_ssim_are_the_fields(name: str, channel, border: int) -> None:
+def test_psnr_and_ssim_equal_the_reference_implementation(name: str, channel, border: int) -> None:
     a, b = (measured(frame(f"{name}.{side}_bgr"), channel=channel, border=border) for side in "ab")
     # RGB is exact; the reference takes luma in float32, which moves PSNR in its sixth decimal.
     tolerance = 1e-12 if channel == "rgb" else 4e-6
@@ -33,14 +33,14 @@ def test_psnr_and_ssim_are_the_fields(name: str, channel, border: int) -> None:
     )
 
 
-def test_luma_is_matlabs() -> None:
+def test_luma_equals_matlab() -> None:
     ours = luma(frame("random.a_bgr").double() * 255)[0].numpy()
     assert np.abs(ours - PAIRS["random.a_y"][..., 0]).max() < 2e-5  # theirs is float32
     white, black = luma(torch.full((3, 1, 1), 255.0)), luma(torch.zeros(3, 1, 1))
     assert (white.item(), black.item()) == pytest.approx((235, 16))
 
 
-def test_agree_with_scikit_image() -> None:
+def test_psnr_and_ssim_agree_with_scikit_image() -> None:
     a, b = torch.rand(3, 40, 50), torch.rand(3, 40, 50)
     a8, b8 = (measured(x, channel="rgb") for x in (a, b))
     x, y = (m.movedim(0, -1).numpy() for m in (a8, b8))
@@ -61,7 +61,7 @@ def test_ms_ssim_agrees_with_pytorch_msssim() -> None:
         ms_ssim(a8[:, :100], b8[:, :100])
 
 
-def test_the_order_is_clamp_round_cut_luma() -> None:
+def test_the_order_is_clip_round_crop_luma() -> None:
     x = torch.full((3, 6, 6), 1.2)
     x[:, 2:4, 2:4] = 100.4 / 255
     assert torch.equal(measured(x, channel="rgb", border=2), torch.full((3, 2, 2), 100.0).double())
@@ -74,3 +74,12 @@ def test_equal_frames_have_infinite_psnr() -> None:
     x = torch.rand(3, 20, 20).double() * 255
     assert psnr(x, x) == inf
     assert ssim(x, x) == pytest.approx(1)
+
+
+def test_mean_psnr_y_is_the_mean_over_frames() -> None:
+    sr, hr = torch.rand(2, 3, 8, 8), torch.rand(2, 3, 8, 8)
+    scores = [
+        psnr(measured(a, channel="y"), measured(b, channel="y"))
+        for a, b in zip(sr, hr, strict=True)
+    ]
+    assert mean_psnr_y(sr, iter(hr)) == pytest.approx(sum(scores) / 2)

@@ -1,7 +1,7 @@
 """`vsrkit evaluate`, `vsrkit compare` and `vsrkit data`."""
 
 from pathlib import Path
-from typing import Annotated, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import typer
 
@@ -12,56 +12,43 @@ commands = typer.Typer()
 data = typer.Typer(help="Check test and training data.", no_args_is_help=True)
 commands.add_typer(data, name="data")
 
+
+def _option(panel: str, text: str, *names: str) -> Any:
+    return typer.Option(*names, help=text, rich_help_panel=panel)
+
+
 Models: TypeAlias = Annotated[
     list[str],
-    typer.Option(
-        "--model",
-        "-m",
-        help="Name of a model, or a checkpoint file. Can be repeated.",
-        rich_help_panel=MODEL,
-    ),
+    _option(MODEL, "Name of a model, or a checkpoint file. Can be repeated.", "--model", "-m"),
 ]
 Untrained: TypeAlias = Annotated[
     bool,
-    typer.Option(
-        "--untrained",
-        help="Accept models without trained weights and run them with random ones.",
-        rich_help_panel=MODEL,
-    ),
+    _option(MODEL, "Run models without trained weights with random ones.", "--untrained"),
 ]
-Data: TypeAlias = Annotated[
-    Path, typer.Option("--data", help="Folder of the test set.", rich_help_panel=INPUT)
-]
+Data: TypeAlias = Annotated[Path, _option(INPUT, "Folder of the test set.", "--data")]
 SetOption: TypeAlias = Annotated[
     str | None,
-    typer.Option(
-        "--set",
-        help="Which set the folder holds: vid4, reds4, reds-train, vimeo90k-t, vimeo90k-train or "
+    _option(
+        INPUT,
+        "Which set the folder holds: vid4, reds4, reds-train, vimeo90k-t, vimeo90k-train or "
         "folder. Detected from the files by default.",
-        rich_help_panel=INPUT,
+        "--set",
     ),
 ]
 Clips: TypeAlias = Annotated[
     list[str] | None,
-    typer.Option(
-        "--clip", help="Name of a clip to use instead of all. Can be repeated.",
-        rich_help_panel=INPUT,
-    ),
-]  # fmt: skip
+    _option(INPUT, "Name of a clip to use instead of all. Can be repeated.", "--clip"),
+]
 ProtocolOption: TypeAlias = Annotated[
     str | None,
-    typer.Option(
-        help="How frames are degraded and compared, for example vid4, vid4-bd, vid4-crf25, rgb or "
-        "y. By default the usual protocol of the set.",
-        rich_help_panel=MEASURE,
+    _option(
+        MEASURE,
+        "How frames are degraded and compared, for example vid4, vid4-bd, vid4-crf25, rgb or y. "
+        "By default the usual protocol of the set.",
     ),
 ]
 Device: TypeAlias = Annotated[
-    str,
-    typer.Option(
-        help="Device that runs the model: auto, cpu, cuda, cuda:N or mps.",
-        rich_help_panel=RESOURCES,
-    ),
+    str, _option(RESOURCES, "Device that runs the model: auto, cpu, cuda, cuda:N or mps.")
 ]
 
 
@@ -72,45 +59,38 @@ def evaluate(
     set_name: SetOption = None,
     clips: Clips = None,
     json_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--json", help="Also write the results to this JSON file.", rich_help_panel=INPUT
-        ),
+        Path | None, _option(INPUT, "Also write the results to this JSON file.", "--json")
     ] = None,
     save_frames: Annotated[
-        Path | None,
-        typer.Option(help="Write the upscaled frames to this folder.", rich_help_panel=INPUT),
+        Path | None, _option(INPUT, "Write the upscaled frames to this folder.")
     ] = None,
     untrained: Untrained = False,
     ensemble: Annotated[
         bool,
-        typer.Option(
+        _option(
+            MODEL,
+            "Average over flipped, transposed and time-reversed views of a clip.",
             "--ensemble",
-            help="Average the model over flipped, transposed and time-reversed views of each clip.",
-            rich_help_panel=MODEL,
         ),
     ] = False,
     views: Annotated[
         int,
-        typer.Option(
-            help="Number of views for --ensemble: 2, 4, 8 or 16. Each view costs one full run.",
-            rich_help_panel=MODEL,
-        ),
+        _option(MODEL, "Number of views for --ensemble: 2, 4, 8 or 16. Each costs one full run."),
     ] = 16,
     protocol: ProtocolOption = None,
     metrics: Annotated[
         str,
-        typer.Option(
-            help="Metrics, separated by commas: psnr, ssim, ms_ssim, warping_error, "
-            "warped_flicker, tof, flicker, consistency, vmaf, or all.",
-            rich_help_panel=MEASURE,
+        _option(
+            MEASURE,
+            "Metrics, separated by commas: psnr, ssim, ms_ssim, warping_error, warped_flicker, "
+            "tof, flicker, consistency, vmaf, or all.",
         ),
     ] = "psnr,ssim",
     precision: Annotated[
         str,
-        typer.Option(
-            help="Number format of the model: float32, bfloat16, or auto for the faster one.",
-            rich_help_panel=RESOURCES,
+        _option(
+            RESOURCES,
+            "Number format of the model: float32, bfloat16, or auto for the faster one.",
         ),
     ] = "float32",
     device: Device = "cpu",
@@ -145,18 +125,11 @@ def compare(
     data: Data,
     models: Models,
     output: Annotated[
-        Path,
-        typer.Option(
-            "--output", "-o", help="PNG file for the comparison picture.", rich_help_panel=INPUT
-        ),
+        Path, _option(INPUT, "PNG file for the comparison picture.", "--output", "-o")
     ],
     page: Annotated[
         Path | None,
-        typer.Option(
-            "--html",
-            help="Also write a web page with a before/after slider for each clip.",
-            rich_help_panel=INPUT,
-        ),
+        _option(INPUT, "Also write a web page with a slider for each clip.", "--html"),
     ] = None,
     set_name: SetOption = None,
     clips: Clips = None,
@@ -164,18 +137,15 @@ def compare(
     protocol: ProtocolOption = None,
     frame: Annotated[
         int | None,
-        typer.Option(
-            help="Index of the frame to show, counted from 0. By default the middle one.",
-            rich_help_panel=PICTURE,
-        ),
+        _option(PICTURE, "Index of the frame to show, from 0. By default the middle one."),
     ] = None,
     crops: Annotated[
         list[str] | None,
-        typer.Option(
-            "--crop",
-            help="Rectangle to show in HR pixels, X,Y,W,H for all clips or CLIP:X,Y,W,H for one. "
+        _option(
+            PICTURE,
+            "Rectangle to show in HR pixels, X,Y,W,H for all clips or CLIP:X,Y,W,H for one. "
             "By default where the first model differs most from the ground truth. Can be repeated.",
-            rich_help_panel=PICTURE,
+            "--crop",
         ),
     ] = None,
     device: Device = "cpu",
@@ -207,12 +177,7 @@ def check_data(
         Path, typer.Argument(help="Folder of a set or of clips.", rich_help_panel=INPUT)
     ],
     quick: Annotated[
-        bool,
-        typer.Option(
-            "--quick",
-            help="Check only names, numbers and sizes of the files, not their content.",
-            rich_help_panel=RUN,
-        ),
+        bool, _option(RUN, "Check names, numbers and sizes, not the files' content.", "--quick")
     ] = False,
 ) -> None:
     """Report which set a folder holds, its clips and frames, and every problem in it.

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from vsrkit.data.clips import OnProgress
 from vsrkit.data.layouts import SetName
-from vsrkit.data.sets import FrameFiles, Frames, FrameSet, PairedClip, detect_set, open_set
+from vsrkit.data.sets import FrameFiles, Frames, PairedClip, detect_set, open_set
 from vsrkit.errors import DataError
 from vsrkit.video.images import check_image, read_image_size
 
@@ -51,22 +51,17 @@ def check_set(
         on_progress: called with a clip's name, its frames done and their total number.
     """
     name = detect_set(root)
+    problems: tuple[str, ...] = ()
     try:
-        frame_set = open_set(name, root)
+        found = open_set(name, root)
     except DataError as error:
+        problems = (str(error),)
         try:  # the HR frames can be checked even if the LR frames are wrong
-            frame_set = open_set(name, root, lr=None)
+            found = open_set(name, root, lr=None)
         except DataError:
-            return SetCheck(name, root, (), None, (str(error),), ())
-        return _checked(frame_set, (str(error),), quick, on_progress)
-    return _checked(frame_set, (), quick, on_progress)
-
-
-def _checked(
-    found: FrameSet, problems: tuple[str, ...], quick: bool, on_progress: OnProgress | None
-) -> SetCheck:
+            return SetCheck(name, root, (), None, problems, ())
     clips = tuple(_check_clip(clip, quick, on_progress) for clip in found.clips)
-    return SetCheck(found.name, found.root, clips, found.lr_place, problems, found.notes)
+    return SetCheck(name, root, clips, found.lr_place, problems, found.notes)
 
 
 def _check_clip(clip: PairedClip, quick: bool, on_progress: OnProgress | None) -> ClipCheck:

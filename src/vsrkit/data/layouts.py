@@ -1,7 +1,7 @@
 """Folder layouts of the known test and training sets, in the variants that users have on disk."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias, get_args
 
 SetName: TypeAlias = Literal[
@@ -33,33 +33,30 @@ VID4 = Layout(
     clips={"calendar": 41, "city": 34, "foliage": 49, "walk": 47},
     tree="DIR/GT/{calendar,city,foliage,walk}/00000000.png ... and optionally DIR/BIx4/...",
 )
-_REDS_HR = ("train_sharp", "train/train_sharp", "GT", "sharp", "train/sharp", "HR", "")
-_REDS_LR: dict[LrKind, tuple[str, ...]] = {
-    "bi": (
-        "train_sharp_bicubic/X4",
-        "train/train_sharp_bicubic/X4",
-        "sharp_bicubic/X4",
-        "sharp_bicubic",
-        "train/sharp_bicubic/X4",
-        "BIx4",
-        "LR",
-    ),
-    "bd": ("BDx4",),
-}
 REDS4_LAYOUT = Layout(
     name="reds4",
-    hr=_REDS_HR,
-    lr=_REDS_LR,
+    hr=("train_sharp", "train/train_sharp", "GT", "sharp", "train/sharp", "HR", ""),
+    lr={
+        "bi": (
+            "train_sharp_bicubic/X4",
+            "train/train_sharp_bicubic/X4",
+            "sharp_bicubic/X4",
+            "sharp_bicubic",
+            "train/sharp_bicubic/X4",
+            "BIx4",
+            "LR",
+        ),
+        "bd": ("BDx4",),
+    },
     clips=dict.fromkeys(REDS4, 100),
     tree=(
         "DIR/train_sharp/{000,011,015,020}/00000000.png ... 00000099.png and optionally "
         "DIR/train_sharp_bicubic/X4/{000,011,015,020}/..."
     ),
 )
-REDS_TRAINING_LAYOUT = Layout(
+REDS_TRAINING_LAYOUT = replace(
+    REDS4_LAYOUT,
     name="reds-train",
-    hr=_REDS_HR,
-    lr=_REDS_LR,
     clips=dict.fromkeys(REDS_TRAINING, 100),
     tree=(
         "DIR/train_sharp/{000..269 without 000,011,015,020}/00000000.png ... and optionally "

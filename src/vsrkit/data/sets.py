@@ -4,7 +4,7 @@
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -214,22 +214,18 @@ def _open_known(layout: Layout, root: Path, lr: LrKind | None, only: Sequence[st
     lr_root = _first_with(root, lr_places, layout.clips) or _first_with(
         root.parent, lr_places, layout.clips
     )
-    clips, missing = [], []
+    found = {}
     for name in wanted:
         hr_folder = (hr_root or root) / name
         lr_folder = lr_root / name if lr_root else None
         if not hr_folder.is_dir() and name in layout.elsewhere:
             hr_folder, other = (root / place for place in layout.elsewhere[name])
             lr_folder = other if lr and other.is_dir() else None
-        if clip := _pair(name, hr_folder, lr_folder, layout.clips[name]):
-            clips.append(clip)
-        else:
-            missing.append(name)
-    if missing:
-        raise DataError(_incomplete(layout.name, root, missing, len(wanted), layout.tree))
+        found[name] = _pair(name, hr_folder, lr_folder, layout.clips[name])
+    clips = _complete(found, layout.name, root, layout.tree)
     stray = [path.name for path in (hr_root or root).iterdir() if path.is_file()]
     notes = tuple(f"ignored {name}: not a clip" for name in sorted(stray))
-    return FrameSet(layout.name, root, tuple(clips), lr_root, notes, left_out)
+    return FrameSet(layout.name, root, clips, lr_root, notes, left_out)
 
 
 def _open_vimeo(name: SetName, root: Path, lr: LrKind | None, only: Sequence[str]) -> FrameSet:
@@ -245,16 +241,11 @@ def _open_vimeo(name: SetName, root: Path, lr: LrKind | None, only: Sequence[str
         for place in (VIMEO_LR[lr] if lr else ())
     )
     lr_root = next(filter(Path.is_dir, places), None)
-    clips, missing = [], []
-    for line in wanted:
-        lr_folder = lr_root / line if lr_root else None
-        if clip := _pair(line, home / "sequences" / line, lr_folder, 7):
-            clips.append(clip)
-        else:
-            missing.append(line)
-    if missing or not wanted:
-        raise DataError(_incomplete(name, root, missing, len(wanted), VIMEO_TREE))
-    return FrameSet(name, root, tuple(clips), lr_root, (), left_out)
+    found = {
+        line: _pair(line, home / "sequences" / line, lr_root / line if lr_root else None, 7)
+        for line in wanted
+    }
+    return FrameSet(name, root, _complete(found, name, root, VIMEO_TREE), lr_root, (), left_out)
 
 
 def _vimeo_home(root: Path, list_name: str) -> Path | None:
@@ -344,11 +335,17 @@ def _first_with(root: Path, places: Iterable[str], clips: Iterable[str]) -> Path
     return next((p for p in candidates if any((p / name).is_dir() for name in names)), None)
 
 
-def _incomplete(name: str, root: Path, missing: list[str], total: int, tree: str) -> str:
-    if len(missing) == total:
-        return f"{root} holds no {name}. Expected: {tree}"
-    what = f"{name} without {len(missing)} of its {total} clips"
-    return f"{root} holds {what}: {_shortened(missing, 4)}. Expected: {tree}"
+def _complete(
+    found: Mapping[str, PairedClip | None], name: str, root: Path, tree: str
+) -> tuple[PairedClip, ...]:
+    """Return the clips of a set; raise DataError with the expected folders if any is missing."""
+    missing = [clip for clip, frames in found.items() if frames is None]
+    if len(missing) == len(found):
+        raise DataError(f"{root} holds no {name}. Expected: {tree}")
+    if missing:
+        what = f"{name} without {len(missing)} of its {len(found)} clips"
+        raise DataError(f"{root} holds {what}: {_shortened(missing, 4)}. Expected: {tree}")
+    return tuple(clip for clip in found.values() if clip)
 
 
 def _shortened(names: Sequence[str], most: int) -> str:

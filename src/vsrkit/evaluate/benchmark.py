@@ -108,7 +108,7 @@ def evaluate_models(
     if chosen is None:
         raise VsrkitError(f"no precision called {precision!r}; there are {', '.join(PRECISIONS)}")
     device = resolve_device(device)
-    rules, frame_set = open_with_protocol(data, set_name, protocol, clips)
+    rules, frame_set = open_evaluation(data, set_name, protocol, clips)
     wanted = metrics_named(metrics)
     loaded = [trained_model(name, untrained=untrained) for name in models]  # fail before measuring
     names, results = display_names(models), []
@@ -132,7 +132,7 @@ def evaluate_models(
     ]
 
 
-def open_with_protocol(
+def open_evaluation(
     data: Path, set_name: str | None, protocol: str | None, clips: Sequence[str]
 ) -> tuple[Protocol, FrameSet]:
     """Open a set with the LR frames that fit a protocol; arguments as in `evaluate_models`."""

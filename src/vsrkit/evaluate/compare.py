@@ -14,12 +14,7 @@ from vsrkit.data.clips import OnProgress
 from vsrkit.data.degrade import degrade_frames
 from vsrkit.data.sets import FrameSet, PairedClip
 from vsrkit.errors import DataError, VsrkitError
-from vsrkit.evaluate.benchmark import (
-    check_clips,
-    display_names,
-    open_with_protocol,
-    trained_model,
-)
+from vsrkit.evaluate.benchmark import check_clips, display_names, open_evaluation, trained_model
 from vsrkit.evaluate.captions import add_caption, arrange, draw_box, enlarge
 from vsrkit.evaluate.metrics import psnr, worst_crop
 from vsrkit.evaluate.page import inline_png, render_page
@@ -84,26 +79,17 @@ def compare_models(
     device: str = "cpu",
     on_progress: OnProgress | None = None,
 ) -> list[View]:
-    """Upscale one frame of each clip with several models.
+    """Upscale one frame of each clip with several models; returns a view for each crop.
 
-    Args:
-        models: names of models, or checkpoint files.
-        data: folder of the set.
-        set_name: which set it is; None detects it.
-        protocol: name of the protocol; None takes the default of the set.
-        clips: names of the clips to show; empty shows the first eight.
-        frame: index of the frame in its clip, from 0; None takes the middle one.
-        crops: rectangles to show, `X,Y,W,H` for every clip or `CLIP:X,Y,W,H` for one. A clip
-            without one shows where the first model differs most from the ground truth.
-        untrained: show models without trained weights instead of raising WeightsError.
-        device: auto, cpu, cuda, cuda:N or mps.
-        on_progress: called with model and clip, the models done and their total number.
-
-    Returns:
-        A view for each crop of each clip.
+    clips: names of the clips to show; empty shows the first eight.
+    frame: index of the frame in its clip, from 0; None takes the middle one.
+    crops: rectangles to show, `X,Y,W,H` for every clip or `CLIP:X,Y,W,H` for one. A clip without
+        one shows where the first model differs most from the ground truth.
+    on_progress: called with model and clip, the models done and their total number.
+    The other arguments are those of `evaluate_models`.
     """
     device = resolve_device(device)
-    rules, frame_set = open_with_protocol(data, set_name, protocol, clips)
+    rules, frame_set = open_evaluation(data, set_name, protocol, clips)
     places = [parse_crop(crop) for crop in crops]
     chosen = _chosen_clips(frame_set, places, all_of_them=bool(clips))
     engines = _engines(models, rules, untrained, device)

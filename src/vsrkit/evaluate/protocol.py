@@ -177,13 +177,8 @@ class ClipScores:
         """Score the next frame: output and ground truth (3, sH, sW), input (3, H, W)."""
         self.frames += 1
         a, b = self.protocol.measured(sr), self.protocol.measured(hr)
-        found: dict[str, float] = {}
-        if "psnr" in self.metrics:
-            found["psnr"] = psnr(a, b)
-        if "ssim" in self.metrics:
-            found["ssim"] = ssim(a, b)
-        if "ms_ssim" in self.metrics:
-            found["ms_ssim"] = ms_ssim(a, b)
+        functions = {"psnr": psnr, "ssim": ssim, "ms_ssim": ms_ssim}
+        found = {name: score(a, b) for name, score in functions.items() if name in self.metrics}
         if "consistency" in self.metrics:
             found["consistency"] = consistency(sr, lr, self.protocol)
         if self._temporal:

@@ -3,7 +3,6 @@
 import json
 import subprocess
 import tempfile
-from collections.abc import Iterable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import BinaryIO
@@ -60,14 +59,6 @@ class VmafClip:
         for file in self._files:
             file.flush()
         return _run(Path(self._folder.name))
-
-
-def vmaf(sr: Iterable[Tensor], hr: Iterable[Tensor]) -> float:
-    """Score one clip against another, frames (3, H, W)."""
-    with VmafClip() as clip:
-        for a, b in zip(sr, hr, strict=True):
-            clip.add(a, b)
-        return clip.score()
 
 
 def _run(folder: Path) -> float:

@@ -13,7 +13,7 @@ from vsrkit.data.clips import OnProgress
 from vsrkit.data.layouts import SetName
 from vsrkit.data.sets import FrameFiles, Frames, FrameSet
 from vsrkit.errors import VsrkitError, WeightsError
-from vsrkit.evaluate.benchmark import evaluate_models, open_with_protocol, weights_sha256
+from vsrkit.evaluate.benchmark import evaluate_models, open_evaluation, weights_sha256
 from vsrkit.evaluate.protocol import Protocol
 from vsrkit.evaluate.tables import Published, pair, published_for, write_json
 from vsrkit.evaluate.tables import as_json as result_json
@@ -198,7 +198,7 @@ def reproduce_table(
     device: as for `evaluate_models`.
     on_progress: called with a description, and the finished and total numbers of frames.
     """
-    rules, frame_set = open_with_protocol(data, table, protocol, ())
+    rules, frame_set = open_evaluation(data, table, protocol, ())
     check = check_set(data, quick=True, on_progress=on_progress)
     rows = rows_of(table, rules, only)
     data_digest = set_digest(frame_set)

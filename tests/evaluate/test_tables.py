@@ -1,0 +1,33 @@
+"""Published results, and which protocols they are comparable with."""
+
+import pytest
+
+from vsrkit.evaluate.protocol import PROTOCOLS
+from vsrkit.evaluate.tables import load_published, published_for
+
+
+def test_published_averages_match_their_clips() -> None:
+    rows = load_published()
+    assert len(rows) == 45
+    for row in rows:  # catches typing errors
+        if row.clips and row.method != "RBPN":  # whose printed average is not over these clips
+            for place, unit in ((0, 0.011), (1, 0.0011)):
+                mean = sum(float(pair[place]) for pair in row.clips.values()) / len(row.clips)
+                assert mean == pytest.approx(float(row.average[place]), abs=unit), row.title
+    tables = {row.table for row in rows}
+    assert tables == {"REDS4", "Vid4", "Vimeo-90K-T", "REDS4 ablation", "Vid4 supplement"}
+    ours = {row.set: row.average for row in rows if row.method == "VSR-Transformer"}
+    assert ours["reds4"] == ("31.19", "0.8815")
+
+
+def test_published_rows_are_returned_only_for_comparable_protocols() -> None:
+    methods = [row.method for row in published_for("vid4", PROTOCOLS["vid4"])]
+    assert methods.count("VSR-Transformer") == 1  # two tables have it, with the same numbers
+    assert len(methods) == 13
+    assert len(published_for("reds4", PROTOCOLS["reds4-release"])) == 12
+    assert len(published_for("vimeo90k-t", PROTOCOLS["vimeo90k-t"])) == 9
+    assert len(published_for("vimeo90k-t", PROTOCOLS["vimeo90k-t-rgb"])) == 8
+    for name in ("vid4-crop8", "vid4-crf25", "vid4-bd", "rgb"):
+        assert published_for("vid4", PROTOCOLS[name]) == []
+    assert published_for("vid4", PROTOCOLS["vid4"].at_scale(2)) == []
+    assert published_for("folder", PROTOCOLS["rgb"]) == []
