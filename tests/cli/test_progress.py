@@ -6,7 +6,7 @@ import pytest
 
 from vsrkit.cli import progress as shown
 from vsrkit.cli.progress import Pace, seconds_left, told
-from vsrkit.upscale.job import Progress
+from vsrkit.upscale.parts import Progress
 
 
 @pytest.fixture

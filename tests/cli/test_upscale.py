@@ -200,7 +200,7 @@ def test_ctrl_c_exits_130_and_goes_on(tmp_path, stage):
             break
     _, said = child.communicate()
     assert child.returncode == 130, said
-    assert "the same command goes on" in said
+    assert "run the same command to resume" in said
     assert not (tmp_path / "out.mkv").exists()
     again = subprocess.run(words, capture_output=True, text=True)
     assert again.returncode == 0

@@ -59,7 +59,7 @@ def test_common_sizes_fit_into_two_gigabytes_with_their_encoder(
     after, held = encoder_memory(encoding), picture_bytes(pix_fmt)
     plan = plan_memory(small, height=height, width=width, limit=2 << 30, after=after, held=held)
     assert after < plan.peak <= 2 << 30
-    assert plan.frugal
+    assert plan.low_memory
     assert plan.chunk == 0
 
 
@@ -82,9 +82,9 @@ def test_more_of_anything_takes_more(small):
     assert estimate(small, 360, 320, None, 2, False) > base
     assert estimate(small, 180, 320, None, 8, False) > base
     assert estimate(small, 180, 320, 64, 2, False) < base
-    frugal = estimate(small, 180, 320, 64, 0, True)
-    assert frugal < estimate(small, 180, 320, 64, 0, False)
-    assert frugal < estimate(small, 180, 320, 64, 0, True, by_rows=False)
+    low_memory = estimate(small, 180, 320, 64, 0, True)
+    assert low_memory < estimate(small, 180, 320, 64, 0, False)
+    assert low_memory < estimate(small, 180, 320, 64, 0, True, by_rows=False)
 
 
 def test_a_failed_allocation_halves_the_tile(small):

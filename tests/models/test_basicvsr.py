@@ -8,8 +8,9 @@ from safetensors.torch import save_file
 from tests.golden.zoo.recipe import about, check_gradients, facts, filled, golden, sampled
 
 from vsrkit.hardware.cache import cache_directory
-from vsrkit.inference.windows import segments
+from vsrkit.inference.windows import pieces
 from vsrkit.models.basicvsr import BasicVSR, BasicVSRConfig, detect, public_name, translate
+from vsrkit.models.spec import Segments
 from vsrkit.models.zoo import load_model, local_weights
 
 USERS_CACHE = cache_directory()  # before a fixture replaces it
@@ -72,7 +73,7 @@ def test_segments_come_closer_to_the_whole_clip_with_warmup():
         def distance(length, warmup):
             parts = [
                 model(piece.clip[None], keep=piece.keep)[0]
-                for piece in segments(shot, length, warmup)
+                for piece in pieces(shot, Segments(length, warmup))
             ]
             return (torch.cat(parts) - whole).abs().mean().item()
 

@@ -39,14 +39,14 @@ def test_rows_make_the_same_bytes_as_whole_frames(
         tmp_path / "in.mkv", frames=6, width=150, height=height, pix_fmt=pix_fmt, codec="ffv1"
     )
     by_rows = []
-    stored = produce.stored_piece
-    monkeypatch.setattr(produce, "stored_piece", lambda *a: by_rows.append(1) or stored(*a))
+    stored = produce.piece_by_rows
+    monkeypatch.setattr(produce, "piece_by_rows", lambda *a: by_rows.append(1) or stored(*a))
     whole = tmp_path / "whole" / target
     whole.parent.mkdir()
     upscale(source, whole, **fixed)
     assert not by_rows
 
-    limit = estimate(model, height, 150, 64, 0, frugal=True, held=4)
+    limit = estimate(model, height, 150, 64, 0, low_memory=True, held=4)
     if whole.is_file():
         info = open_source(source).info
         encoding = choose_encoding(info, suffix=".mkv", codec=codec, height=4 * height, width=600)

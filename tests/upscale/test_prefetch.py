@@ -5,11 +5,11 @@ import time
 
 import pytest
 
-from vsrkit.upscale.prefetch import ahead
+from vsrkit.upscale.produce import prefetch
 
 
 def test_the_same_items_in_order():
-    assert list(ahead(range(100), 3)) == list(range(100))
+    assert list(prefetch(range(100), 3)) == list(range(100))
 
 
 def test_an_error_comes_out_where_the_items_are_used():
@@ -17,7 +17,7 @@ def test_an_error_comes_out_where_the_items_are_used():
         yield 1
         raise ValueError("no more")
 
-    items = ahead(broken(), 2)
+    items = prefetch(broken(), 2)
     assert next(items) == 1
     with pytest.raises(ValueError, match="no more"):
         next(items)
@@ -25,7 +25,7 @@ def test_an_error_comes_out_where_the_items_are_used():
 
 def test_it_runs_ahead_so_far_and_no_further():
     made = []
-    items = ahead((made.append(n) or n for n in range(50)), 4)
+    items = prefetch((made.append(n) or n for n in range(50)), 4)
     assert next(items) == 0
     time.sleep(0.3)
     assert len(made) <= 6  # four wait, one is in the hand, one was taken
@@ -33,7 +33,7 @@ def test_it_runs_ahead_so_far_and_no_further():
 
 def test_it_ends_when_the_caller_stops():
     before = threading.active_count()
-    items = ahead(iter(int, 1), 2)
+    items = prefetch(iter(int, 1), 2)
     next(items)
     items.close()
     assert threading.active_count() == before
@@ -47,7 +47,7 @@ def test_a_size_of_nothing_makes_each_item_when_it_is_asked_for():
             made.append(number)
             yield number
 
-    items = ahead(make(), 0)
+    items = prefetch(make(), 0)
     assert made == []
     assert next(items) == 0
     assert made == [0]

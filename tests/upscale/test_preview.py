@@ -9,6 +9,7 @@ from tests.upscale.test_fidelity import folder
 from vsrkit.inference.engine import Engine, upscale_frames
 from vsrkit.models.layers.resample import fitted
 from vsrkit.models.spec import Carried, Segments, Window
+from vsrkit.upscale.parts import Progress
 from vsrkit.upscale.preview import LINE, chosen, preview_video
 from vsrkit.video.images import read_image
 from vsrkit.video.read import open_source
@@ -70,7 +71,7 @@ def test_reports_progress(tmp_path):
         source,
         Engine(Echo(Window(1)), PLAIN),
         tmp_path / "out",
-        on_progress=lambda *x: events.append(x),
+        on_progress=events.append,
     )
-    assert events[-2:] == [("preview", 1, 2), ("preview", 2, 2)]
-    assert ("scan", 40, 0) in events
+    assert events[-2:] == [Progress(stage="upscale", done=n, total=2) for n in (1, 2)]
+    assert Progress(stage="scan", done=40, total=40) in events

@@ -20,7 +20,7 @@ from vsrkit.models.bicubic import Bicubic
 from vsrkit.models.zoo import build_model
 from vsrkit.upscale import parts as parts_module
 from vsrkit.upscale import prepare as prepare_module
-from vsrkit.upscale.job import Progress
+from vsrkit.upscale.parts import Progress
 from vsrkit.upscale.work_folder import WorkFolder
 
 KILLS = 24
@@ -138,9 +138,9 @@ def _interrupted(film, target, at=60):
 def test_ctrl_c_finishes_the_part_and_says_how_to_go_on(film, whole, tmp_path, caplog):
     target = tmp_path / "out.mkv"
     said = _interrupted(film, target)
-    wait = r"finishing the part at hand, \d+ more frames, about \d+ s; Ctrl-C again .* loses \d+"
+    wait = r"finishing the current part, \d+ more frames, about \d+ s; Ctrl-C again .* discards \d+"
     assert re.search(wait, caplog.text)
-    assert "of 120 frames are finished, the same command goes on" in said
+    assert "of 120 frames are finished, run the same command to resume" in said
     assert not target.exists()
     done = upscale(film, target)
     assert done.resumed >= 48
@@ -253,7 +253,7 @@ def test_an_allocation_that_fails_halves_the_tile(film, tmp_path, monkeypatch, c
     monkeypatch.setattr(Bicubic, "forward", forward)
     done = upscale(source, tmp_path / "out.mkv")
     assert done.frames == 3
-    assert "goes on in tiles of 64 pixels" in " ".join(caplog.messages)
+    assert "continuing with tiles of 64 pixels" in " ".join(caplog.messages)
 
 
 @pytest.mark.parametrize("tile", [None, 0, 128])
@@ -282,7 +282,7 @@ def test_a_job_whose_tile_was_halved_goes_on_with_the_same_command(
     done = upscale(source, target, tile=tile)
     assert done.frames == 80
     assert done.resumed > 0
-    assert "memory did not suffice" not in " ".join(caplog.messages)
+    assert "out of memory" not in " ".join(caplog.messages)
 
 
 def test_the_library_can_be_used_from_another_thread(film, tmp_path):

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from vsrkit.upscale.workers import _sparing_children
+from vsrkit.upscale.workers import _interrupts_blocked
 
 BLOCKED = "import signal; print(signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, []))"
 
@@ -18,6 +18,6 @@ def child_is_spared():
 
 @pytest.mark.skipif(not hasattr(signal, "pthread_sigmask"), reason="Unix only")
 def test_ctrl_c_does_not_reach_processes_that_are_being_started():
-    with _sparing_children():
+    with _interrupts_blocked():
         assert child_is_spared()
     assert not child_is_spared()

@@ -103,7 +103,7 @@ def upscale(
         typer.echo(f"vsrkit: {stopped}", err=True)
         raise typer.Exit(130) from stopped
     except KeyboardInterrupt as interrupt:  # before the first part, or for the second time
-        typer.echo("vsrkit: stopped; the same command goes on from what is finished", err=True)
+        typer.echo("vsrkit: stopped; run the same command to resume", err=True)
         raise typer.Exit(130) from interrupt
     for line in lines:
         typer.echo(line, err=target == "-" or json_progress)

@@ -22,7 +22,7 @@ from vsrkit.hardware.memory import PeakMemory
 from vsrkit.hardware.precision import PrecisionName
 from vsrkit.hardware.threads import single_thread
 from vsrkit.inference.engine import Engine, make_engine, upscale_frames
-from vsrkit.inference.windows import Piece, window_indices
+from vsrkit.inference.windows import Piece, plan_piece
 from vsrkit.models.ensemble import Ensemble
 from vsrkit.models.spec import Window
 from vsrkit.models.weights import file_sha256
@@ -337,13 +337,12 @@ def _upscaled(
         yield from upscale_frames(lr, engine, padding=protocol.padding)
         return
     frames = list(lr)  # such clips are short: seven frames in Vimeo-90K
-    middle = slice(context.size // 2, context.size // 2 + 1)
     for number in range(length):
         if not protocol.counts(number, length):
             yield None
             continue
-        window = window_indices(number, length, context.size, protocol.padding)
-        yield next(engine.run(Piece(torch.stack([frames[i] for i in window]), middle)))
+        plan = plan_piece(number, length, context, padding=protocol.padding)
+        yield next(engine.run(Piece(torch.stack([frames[i] for i in plan.frames]), plan.keep)))
 
 
 @dataclass

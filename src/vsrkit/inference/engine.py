@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain, count, groupby, islice
+from itertools import count, groupby
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -73,22 +73,20 @@ class Engine:
 
     def carry(self, shot: Iterable[Tensor]) -> Iterator[Tensor]:
         """Frames of a shot one by one, the model's state handed from each to the next."""
-        frames = iter(shot)
-        ahead = list(islice(frames, 2))
         states: States = []
-        for number, frame in enumerate(chain(ahead, frames)):
-            clip = torch.stack([frame, ahead[-1]]) if number == 0 else frame[None]
-            sr, states = self.step(clip, states)
+        for piece in pieces(shot, self.spec.context):
+            sr, states = self.step(piece, states)
             yield sr
 
-    def step(self, clip: Tensor, states: States) -> tuple[Tensor, States]:
-        """The first frame of a clip (at a shot's start its second follows) and the states after it.
+    def step(self, piece: Piece, states: States) -> tuple[Tensor, States]:
+        """The output for the one kept frame of a piece, and the states after it.
 
-        Tiles come in the same order each time, each with its own state; none at a shot's start.
+        states: after the frame before, one for each tile in the order of the tiles; unused where
+            a shot begins.
         """
         context = self.spec.context
         needs_second = isinstance(context, Carried) and context.needs_second_frame
-        before, after = iter(states), []
+        before, after = iter([] if piece.begins_shot else states), []
 
         def step_model(part: Tensor) -> Tensor:
             state = next(before, None)
@@ -98,7 +96,7 @@ class Engine:
             after.append(state)
             return sr[:, None]
 
-        sr = next(self._fitted(step_model, Piece(clip, slice(1))))
+        sr = next(self._fitted(step_model, piece))
         return sr.whole(), after
 
     def _fitted(self, run: Callable[[Tensor], Tensor], piece: Piece) -> Iterator[Rows]:

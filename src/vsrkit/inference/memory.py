@@ -34,7 +34,7 @@ class MemoryPlan:
 
     tile: int | None  # side of the tiles in LR pixels; None runs whole frames
     chunk: int  # frames that wait between decoder, model and encoder; 0: they take turns
-    frugal: bool  # tiles wait on disk, and no frame is ever whole: it comes and goes in rows
+    low_memory: bool  # tiles wait on disk, and no frame is ever whole: it comes and goes in rows
     window_cache: bool  # what overlapping windows share is computed once and kept
     peak: int  # bytes, estimated, of one process
 
@@ -68,16 +68,16 @@ def plan_memory(
         MemoryPlan(
             side,
             frames,
-            frugal,
+            low_memory,
             window_cache,
             after
             + window_cache * window_cache_bytes(model, height, width)
-            + estimate(model, height, width, side, frames, frugal, held=held, by_rows=by_rows),
+            + estimate(model, height, width, side, frames, low_memory, held=held, by_rows=by_rows),
         )
         for side in sides
         for window_cache in ((True, False) if spec.uses_window_cache else (False,))
-        for frugal in ((False, True) if side else (False,))
-        for frames in ((0,) if frugal else (16, 8, 2, 0) if chunk is None else (chunk,))
+        for low_memory in ((False, True) if side else (False,))
+        for frames in ((0,) if low_memory else (16, 8, 2, 0) if chunk is None else (chunk,))
     ]
     fitting = [plan for plan in plans if plan.peak <= limit]
     if not fitting:
@@ -97,7 +97,7 @@ def estimate(
     width: int,
     tile: int | None,
     chunk: int,
-    frugal: bool,
+    low_memory: bool,
     *,
     held: float = DECODED,
     by_rows: bool = True,
@@ -110,8 +110,9 @@ def estimate(
     part = lr if tile is None else min(tile, height) * min(tile, width)
     features = part * FLOAT * width_of(model) * (seen + STEPS)
     # Tiles overlap by a quarter at most, so that together they have at most 16/9 of the pixels.
-    made = kept * FRAME * (part * spec.scale**2 if frugal else hr if tile is None else hr * 16 // 9)
-    by_rows = by_rows and frugal and not isinstance(spec.context, Carried)
+    tiles = part * spec.scale**2 if low_memory else hr if tile is None else hr * 16 // 9
+    made = kept * FRAME * tiles
+    by_rows = by_rows and low_memory and not isinstance(spec.context, Carried)
     if by_rows and tile:  # a row of tiles, twice where it is padded, and one of them
         clips = FRAME * seen * (2 * min(tile, height) * width + part)
     else:  # a clip is in use; others wait to be used or to be put among those that wait

@@ -1,4 +1,4 @@
-"""What a model wants of time: windows or segments of a shot, cut out of a stream of frames."""
+"""The planner of pieces: which frames of a shot a model sees at once, for files and for streams."""
 
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -12,127 +12,156 @@ from torch import Tensor
 from vsrkit.models.spec import Carried, Context, Segments, Window
 from vsrkit.video.rows import Rows
 
-# What stands in for frames before the first and after the last of a shot.
+# What replaces frames before the first and after the last frame of a shot.
 Padding: TypeAlias = Literal["replicate", "reflection", "reflection_circle", "circle"]
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Frames that a model runs at once, and which of them are wanted."""
+    """Frames that a model runs on at once, and which of its outputs are kept."""
 
     clip: Tensor | Rows  # (T, 3, H, W)
     keep: slice  # along T
-    limits: tuple[float, float] | None = None  # its smallest and largest value, where known
+    begins_shot: bool = False
+    limits: tuple[float, float] | None = None  # smallest and largest value, if known
 
 
 @dataclass(frozen=True, slots=True)
 class PiecePlan:
-    """A piece by the numbers of its frames in the video."""
+    """A piece by the numbers of its frames."""
 
-    frames: tuple[int, ...]  # one may stand in for another that is not there
+    frames: tuple[int, ...]  # padding repeats numbers
     keep: slice
+    begins_shot: bool
 
     @property
     def kept(self) -> tuple[int, ...]:
-        """The frames that this piece is for."""
+        """The frames whose outputs are kept."""
         return self.frames[self.keep]
 
 
-def plan_pieces(
-    start: int,
-    stop: int,
+def plan_piece(
+    first: int,
+    length: int,
     context: Context,
     *,
     padding: Padding = "reflection_circle",
     stride: int = 1,
-) -> Iterator[PiecePlan]:
-    """The pieces of the shot from frame `start` up to `stop`, as `pieces` cuts them.
+) -> PiecePlan:
+    """The piece of a shot of `length` frames whose first kept frame is `first`.
 
-    stride: frames to keep of each window, for models that give back all of them. More are faster
-        and see less on one side.
-
-    A carried state has a piece for each frame; that of the first holds the second, too.
+    context: what the model needs. A model with a carried state gets one frame at a time; the first
+        one of a shot comes with the second.
+    padding: what replaces frames outside of the shot in a window.
+    stride: frames to keep of a window, for models that return all of them. More frames are faster
+        and have less context on one side.
     """
-    length = stop - start
+    begins = first == 0
     match context:
-        case Window(size=size, emits=emits):
-            stride = min(stride, size) if emits == "all" else 1
-            for first in range(0, length, stride):
-                centre = min(first + stride // 2, length - 1)
-                numbers = window_indices(centre, length, size, padding)
-                skip = size // 2 - (centre - first)
-                keep = slice(skip, skip + min(stride, length - first))
-                yield PiecePlan(tuple(start + i for i in numbers), keep)
+        case Window(size=size):
+            kept = _kept_frames(context, stride)
+            centre = min(first + kept // 2, length - 1)
+            skip = size // 2 - (centre - first)
+            keep = slice(skip, skip + min(kept, length - first))
+            return PiecePlan(tuple(window_indices(centre, length, size, padding)), keep, begins)
         case Segments(length=kept, warmup=warmup):
-            for first in range(0, length, kept):
-                low, high = max(0, first - warmup), min(length, first + kept + warmup)
-                keep = slice(first - low, min(first + kept, length) - low)
-                yield PiecePlan(tuple(range(start + low, start + high)), keep)
+            low, high = max(0, first - warmup), min(length, first + kept + warmup)
+            keep = slice(first - low, min(first + kept, length) - low)
+            return PiecePlan(tuple(range(low, high)), keep, begins)
         case Carried():
-            second = min(start + 1, stop - 1)
-            for number in range(start, stop):
-                yield PiecePlan((number, second) if number == start else (number,), slice(0, 1))
+            frames = (0, min(1, length - 1)) if begins else (first,)
+            return PiecePlan(frames, slice(0, 1), begins)
+
+
+def plan_pieces(start: int, stop: int, context: Context, *, stride: int = 1) -> Iterator[PiecePlan]:
+    """The pieces of the shot from frame `start` up to `stop` of a video, numbered as in the video.
+
+    context, stride: as in `plan_piece`. The kept frames of all pieces together are the shot.
+    """
+    for first in range(0, stop - start, _kept_frames(context, stride)):
+        plan = plan_piece(first, stop - start, context, stride=stride)
+        numbers = tuple(start + number for number in plan.frames)
+        yield PiecePlan(numbers, plan.keep, plan.begins_shot)
 
 
 def pieces(
     shot: Iterable[Tensor], context: Context, padding: Padding = "reflection_circle"
 ) -> Iterator[Piece]:
-    """Cut a shot into the pieces that `context` asks for; their kept frames, joined, are the shot.
+    """The pieces of a stream of frames (3, H, W), by the same plan; the length may be unknown.
 
-    Holds as many frames as one piece needs (twice a window), however long the shot.
+    Holds as many frames as one piece needs (twice a window), however long the shot is.
     """
+    frames = iter(shot)
+    held: deque[Tensor] = deque()
+    first = oldest = read = 0
+    while True:
+        # A plan does not depend on the end of the shot once so many frames are known.
+        new = list(islice(frames, first + _frames_ahead(context, first) - read))
+        held.extend(new)
+        read += len(new)
+        del new
+        if first >= read:
+            return
+        plan = plan_piece(first, read, context, padding=padding)
+        clip = torch.stack([held[number - oldest] for number in plan.frames])
+        yield Piece(clip, plan.keep, plan.begins_shot)
+        del clip
+        first += len(plan.kept)
+        while oldest < first - _frames_behind(context):
+            held.popleft()
+            oldest += 1
+
+
+def _kept_frames(context: Context, stride: int) -> int:
+    """Frames from the first one of a piece to that of the next."""
+    match context:
+        case Window(size=size, emits="all"):
+            return min(stride, size)
+        case Segments(length=length):
+            return length
+    return 1
+
+
+def _frames_ahead(context: Context, first: int) -> int:
+    """Frames from `first` on that decide its piece in a longer shot."""
     match context:
         case Window(size=size):
-            for window in sliding_windows(shot, size, padding):
-                yield Piece(torch.stack(window), slice(size // 2, size // 2 + 1))
+            return size
         case Segments(length=length, warmup=warmup):
-            yield from segments(shot, length, warmup)
+            return length + warmup
         case Carried():
-            raise TypeError("a carried state runs frame by frame and is not cut into pieces")
+            return 2 if first == 0 else 1
 
 
-def sliding_windows(
-    frames: Iterable[Tensor], size: int, padding: Padding = "reflection_circle"
-) -> Iterator[list[Tensor]]:
-    """Yield one window of `size` frames around each frame, in order. Holds 2 * size frames."""
-    held: deque[Tensor] = deque(maxlen=2 * size)
-    read = centre = 0
-    for frame in frames:
-        held.append(frame)
-        read += 1
-        # Every index that a window can ask for is read once `size` frames follow its centre.
-        if read - centre == size:
-            yield _window(held, read, centre, None, size, padding)
-            centre += 1
-    while centre < read:
-        yield _window(held, read, centre, read, size, padding)
-        centre += 1
-
-
-def _window(
-    held: deque[Tensor], read: int, centre: int, length: int | None, size: int, padding: Padding
-) -> list[Tensor]:
-    oldest = read - len(held)
-    return [held[i - oldest] for i in window_indices(centre, length, size, padding)]
+def _frames_behind(context: Context) -> int:
+    """Frames before the first kept one that its piece may hold, padding included."""
+    match context:
+        case Window(size=size):
+            return size - 1
+        case Segments(warmup=warmup):
+            return warmup
+        case Carried():
+            return 0
 
 
 def window_indices(
-    centre: int, length: int | None, size: int, padding: Padding = "reflection_circle"
+    centre: int, length: int, size: int, padding: Padding = "reflection_circle"
 ) -> list[int]:
-    """Frame numbers of the window around `centre` in a shot of `length` frames (None: no end near).
+    """Frame numbers of the window around `centre` in a shot of `length` frames.
 
-    A shot shorter than the window repeats its edge frames where the rule would leave the shot.
+    In a shot shorter than the window, edge frames are repeated where the padding would still leave
+    the shot.
     """
-    half = size // 2
-    last = centre + size if length is None else length - 1
+    half, last = size // 2, length - 1
     indices = [
-        _inside(i, centre, last, half, size, padding)
+        _padded(i, centre, last, half, size, padding)
         for i in range(centre - half, centre - half + size)
     ]
     return [min(max(i, 0), last) for i in indices]
 
 
-def _inside(i: int, centre: int, last: int, half: int, size: int, padding: Padding) -> int:
+def _padded(i: int, centre: int, last: int, half: int, size: int, padding: Padding) -> int:
+    """The frame that stands for frame `i`, which may be outside of the shot."""
     before, after = i < 0, i > last
     if not before and not after:
         return i
@@ -146,15 +175,3 @@ def _inside(i: int, centre: int, last: int, half: int, size: int, padding: Paddi
             return centre + reach - i if before else (centre - half) - (i - last)
         case "circle":
             return size + i if before else i - size
-
-
-def segments(shot: Iterable[Tensor], length: int, warmup: int) -> Iterator[Piece]:
-    """Yield `length` frames at a time with up to `warmup` more on either side."""
-    frames = iter(shot)
-    held: list[Tensor] = list(islice(frames, length + warmup))
-    start = 0  # of the segment inside `held`
-    while start < len(held):
-        stop = min(start + length, len(held))
-        yield Piece(torch.stack(held), slice(start, stop))
-        held = held[max(0, stop - warmup) :] + list(islice(frames, length))
-        start = stop - max(0, stop - warmup)

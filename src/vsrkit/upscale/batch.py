@@ -9,8 +9,9 @@ from tempfile import TemporaryDirectory
 
 from vsrkit.errors import StoppedError, VideoError, VsrkitError
 from vsrkit.upscale.fidelity import check_page, write_report
-from vsrkit.upscale.job import OnProgress, Progress, Upscaled, put_together, upscale_video
+from vsrkit.upscale.job import Upscaled, mux_parts, upscale_video
 from vsrkit.upscale.options import UpscaleOptions
+from vsrkit.upscale.parts import OnProgress, Progress
 from vsrkit.upscale.pipe import RawVideo, piped, upscale_stream, write_parts, write_y4m
 from vsrkit.upscale.prepare import configure_input, open_input, prepare, stride_of
 from vsrkit.upscale.preview import preview_video
@@ -189,14 +190,9 @@ def _preview(
     prepared = prepare(source, options, suffix=None)
     if frames < 1:
         raise VsrkitError(f"--preview needs at least one frame per shot, not {frames}")
-
-    def show(what: str, done: int, total: int) -> None:
-        stage = "scan" if what == "scan" else "upscale"
-        on_progress(Progress(stage=stage, done=done, total=total or None))  # type: ignore[arg-type]
-
     stride = stride_of(prepared.engine.spec, options.quality)
     written = preview_video(
-        source, prepared.engine, folder, frames=frames, stride=stride, on_progress=show
+        source, prepared.engine, folder, frames=frames, stride=stride, on_progress=on_progress
     )
     return [str(path) for path in written]
 
@@ -298,6 +294,6 @@ def _pipe_to_file(
         parts = write_parts(frames, prepared.encoding, folder)
         step = round(1 / source.info.frame_rate / source.info.time_base)
         clock = Clock(times, max(1, step), source.info.time_base)
-        put_together(goal.path, parts, folder, prepared.encoding, clock, source)
+        mux_parts(goal.path, parts, folder, prepared.encoding, clock, source)
     folder.remove()
     return f"{goal.path}: {len(times)} frames of {prepared.width}x{prepared.height}"

@@ -1,20 +1,26 @@
-"""`upscale_video`: the whole job, from the file that is there to the file that is wanted."""
+"""`upscale_video`: a whole job, from the source file to the output file."""
 
 import logging
 import os
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from vsrkit.errors import StoppedError, VideoError
 from vsrkit.inference.engine import Engine
-from vsrkit.upscale.interrupt import AtHand, stopping
 from vsrkit.upscale.options import DEFAULT_OPTIONS, ResolvedOptions, UpscaleOptions
-from vsrkit.upscale.parts import Index, Part, fingerprint, plan_parts, scan
+from vsrkit.upscale.parts import (
+    Index,
+    OnProgress,
+    Part,
+    Progress,
+    fingerprint,
+    plan_parts,
+    scan,
+)
 from vsrkit.upscale.prepare import (
     PreparedJob,
     open_input,
@@ -22,32 +28,21 @@ from vsrkit.upscale.prepare import (
     resolve_options,
     stride_of,
 )
-from vsrkit.upscale.produce import Recipe
+from vsrkit.upscale.produce import FrameDone, JobContext, JobEvent, TileHalved
 from vsrkit.upscale.target import Target, finish_images, image_names, open_target
 from vsrkit.upscale.work_folder import Manifest, WorkFolder, remove_leftovers
-from vsrkit.upscale.workers import engines_for, run_parts
+from vsrkit.upscale.workers import PartsInProgress, engines_for, run_parts, stop_on_interrupt
 from vsrkit.video.encode import Encoding
 from vsrkit.video.mux import Clock, assemble
 from vsrkit.video.probe import UPRIGHT
-from vsrkit.video.read import EVERYTHING, Source
+from vsrkit.video.read import Source
 
 log = logging.getLogger("vsrkit")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
-    """Where a job is. `shot` is the one of the frame that was finished last, from 1."""
-
-    stage: Literal["scan", "upscale", "write"]
-    done: int
-    total: int | None  # not known while a source is scanned that does not say
-    shot: int = 0
-    shots: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Upscaled:
-    """What a job has made."""
+    """The result of a job."""
 
     path: Path
     model: str
@@ -56,10 +51,7 @@ class Upscaled:
     height: int
     width: int
     seconds: float
-    resumed: int  # frames that an earlier run had finished
-
-
-OnProgress = Callable[[Progress], None]
+    resumed: int  # frames that an earlier run of the job had finished
 
 
 def upscale_video(
@@ -112,12 +104,12 @@ def upscale_video(
         manifest = _manifest(folder, earlier, resolved, video, on_progress)
         index = manifest.index
         parts = list(plan_parts(index.shots, spec.context, stride=stride))
-        recipe = _recipe(video, goal, folder, prepared, len(index.times))
+        job = _context(video, goal, folder, prepared, len(index.times))
         resumed = len(index.times)
         if not cleanup_only:
-            resumed = _make_missing(parts, recipe, engines, manifest, on_progress)
+            resumed = _make_missing(parts, job, engines, manifest, on_progress)
             on_progress(Progress(stage="write", done=0, total=1))
-            _finish(goal, recipe, parts, index)
+            _finish(goal, job, parts, index)
             on_progress(Progress(stage="write", done=1, total=1))
     folder.remove()
     return Upscaled(
@@ -132,16 +124,16 @@ def upscale_video(
     )
 
 
-def _recipe(
+def _context(
     source: Source, goal: Target, folder: WorkFolder, prepared: PreparedJob, frames: int
-) -> Recipe:
-    return Recipe(
+) -> JobContext:
+    return JobContext(
         source=source,
         folder=folder,
         height=prepared.height,
         width=prepared.width,
         chunk=prepared.memory.chunk,
-        frugal=prepared.memory.frugal,
+        low_memory=prepared.memory.low_memory,
         encoding=prepared.encoding,
         names=image_names(goal, source, frames) if goal.images else (),
         bits=16 if source.info.bits > 8 else 8,
@@ -167,7 +159,7 @@ def _manifest(
     source: Source,
     on_progress: OnProgress,
 ) -> Manifest:
-    """The manifest of the earlier run, if this is the same job; else a new one."""
+    """The manifest of the earlier run if this is the same job, else a new one."""
     if earlier:
         if changed := earlier.options.differences(options):
             raise VideoError(
@@ -176,73 +168,67 @@ def _manifest(
             )
         return earlier
     folder.clear()
-    total = source.info.frames if source.span == EVERYTHING else None
-    index = scan(source, lambda n: on_progress(Progress(stage="scan", done=n, total=total)))
-    manifest = Manifest(options=options, index=index)
+    manifest = Manifest(options=options, index=scan(source, on_progress))
     folder.write(manifest)
     return manifest
 
 
 def _make_missing(
     parts: list[Part],
-    recipe: Recipe,
+    job: JobContext,
     engines: list[Engine],
     manifest: Manifest,
     on_progress: OnProgress,
 ) -> int:
-    """Make the parts that are not there; how many frames were."""
-    missing = [part for part in parts if not recipe.folder.part(part.number).exists()]
-    total = len(manifest.index.times)
+    """Compute the parts that do not exist yet; returns how many frames existed."""
+    missing = [part for part in parts if not job.folder.part(part.number).exists()]
+    cuts, total = manifest.index.cuts, len(manifest.index.times)
     resumed = done = total - sum(part.stop - part.start for part in missing)
-    shot_of, shots = _shot_numbers(manifest.index), len(manifest.index.shots)
+    in_progress = PartsInProgress(missing)
 
     def show(frame: int) -> None:
-        shot = shot_of(frame)
-        on_progress(Progress(stage="upscale", done=done, total=total, shot=shot, shots=shots))
+        shot = bisect_right(cuts, frame) + 1
+        on_progress(
+            Progress(stage="upscale", done=done, total=total, shot=shot, shots=len(cuts) + 1)
+        )
 
-    at_hand = AtHand(missing)
-
-    def tell(what: str, value: int) -> None:
+    def on_event(event: JobEvent) -> None:
         nonlocal done
-        at_hand.count(what, value)
-        if what == "frame":
-            done += 1
-            show(value)
-        elif what == "tile":
-            log.warning("memory did not suffice: goes on in tiles of %d pixels", value)
-            smaller = manifest.options.with_smaller_tile(value)
-            recipe.folder.write(manifest.model_copy(update={"options": smaller}))
+        in_progress.count(event)
+        match event:
+            case FrameDone(number):
+                done += 1
+                show(number)
+            case TileHalved(tile):
+                log.warning("out of memory: continuing with tiles of %d pixels", tile)
+                smaller = manifest.options.with_smaller_tile(tile)
+                job.folder.write(manifest.model_copy(update={"options": smaller}))
 
     if missing:
-        show(missing[0].start)  # the clock starts here: frames of a part may come all at once
-    with stopping(at_hand.describe) as stop:
-        run_parts(missing, recipe, engines, tell, stop)
-    left = [part for part in parts if not recipe.folder.part(part.number).exists()]
+        show(missing[0].start)  # speed is measured from here: frames of a part may come at once
+    with stop_on_interrupt(in_progress.describe_wait) as stop:
+        run_parts(missing, job, engines, on_event, stop)
+    left = [part for part in parts if not job.folder.part(part.number).exists()]
     if left:
         kept = total - sum(part.stop - part.start for part in left)
         raise StoppedError(
-            f"stopped; {kept} of {total} frames are finished, the same command goes on from there"
+            f"stopped; {kept} of {total} frames are finished, run the same command to resume"
         )
     return resumed
 
 
-def _shot_numbers(index: Index) -> Callable[[int], int]:
-    return lambda frame: bisect_right(index.cuts, frame) + 1
-
-
-def _finish(goal: Target, recipe: Recipe, parts: list[Part], index: Index) -> None:
-    """Put the whole together and give it its name."""
+def _finish(goal: Target, job: JobContext, parts: list[Part], index: Index) -> None:
+    """Move the images, or the video that is muxed from the parts, to the output path."""
     if goal.images:
-        recipe.folder.mark_finished()
-        finish_images(goal, recipe.folder, recipe.names)
+        job.folder.mark_finished()
+        finish_images(goal, job.folder, job.names)
         return
-    assert recipe.encoding is not None
-    files = [recipe.folder.part(part.number) for part in parts]
-    clock = index.clock(recipe.source)
-    put_together(goal.path, files, recipe.folder, recipe.encoding, clock, recipe.source)
+    assert job.encoding is not None
+    files = [job.folder.part(part.number) for part in parts]
+    mux_parts(goal.path, files, job.folder, job.encoding, index.clock(job.source), job.source)
 
 
-def put_together(
+def mux_parts(
     target: Path,
     parts: list[Path],
     folder: WorkFolder,
@@ -250,7 +236,7 @@ def put_together(
     clock: Clock,
     source: Source,
 ) -> None:
-    """Write the whole file beside its parts, then give it its name."""
+    """Mux a complete file in the work folder, then move it to the output path."""
     whole = folder.whole(target.suffix)
     assemble(
         whole,
@@ -266,7 +252,7 @@ def put_together(
 
 
 def sync_folder(folder: Path) -> None:
-    """Wait until a new name is on the disk, where the system knows how."""
+    """Flush a renamed file to disk, on systems that can."""
     if hasattr(os, "O_DIRECTORY"):
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         try:

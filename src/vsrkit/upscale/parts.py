@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import Literal, TypeAlias
 
 from torch import Tensor
 
@@ -13,9 +14,23 @@ from vsrkit.inference.shots import mark_cuts
 from vsrkit.inference.windows import PiecePlan, plan_pieces
 from vsrkit.models.spec import Context
 from vsrkit.video.mux import Clock
-from vsrkit.video.read import Source
+from vsrkit.video.read import EVERYTHING, Source
 
 PART_FRAMES = 48  # least number in every part but the last: the most that a crash can cost
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far a job is. `shot` is the one of the frame that was finished last, from 1."""
+
+    stage: Literal["scan", "upscale", "write"]
+    done: int
+    total: int | None  # None during the scan of a source whose header has no number of frames
+    shot: int = 0
+    shots: int = 0
+
+
+OnProgress: TypeAlias = Callable[[Progress], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +61,9 @@ class Part:
     pieces: tuple[PiecePlan, ...]
 
 
-def scan(source: Source, on_frame: Callable[[int], None]) -> Index:
-    """Decode a source once to find times and cuts; calls `on_frame(n)` after n frames."""
+def scan(source: Source, on_progress: OnProgress) -> Index:
+    """Decode a source once to find times and cuts; calls `on_progress` after every frame."""
+    total = source.info.frames if source.span == EVERYTHING else None
     times: list[int] = []
     durations: list[int] = []
 
@@ -61,7 +77,7 @@ def scan(source: Source, on_frame: Callable[[int], None]) -> Index:
     for number, (_, begins) in enumerate(mark_cuts(frames())):
         if begins and number:
             cuts.append(number)
-        on_frame(number + 1)
+        on_progress(Progress(stage="scan", done=number + 1, total=total))
     if not times:
         raise VideoError(f"{source.path} has no frames between --start and --end")
     usual = round(1 / source.info.frame_rate / source.info.time_base)

@@ -19,7 +19,7 @@ from vsrkit.inference.engine import Engine, upscale_marked
 from vsrkit.inference.shots import mark_cuts
 from vsrkit.models.layers.resample import fitted
 from vsrkit.upscale.parts import PART_FRAMES
-from vsrkit.upscale.prefetch import ahead
+from vsrkit.upscale.produce import prefetch
 from vsrkit.upscale.work_folder import WorkFolder
 from vsrkit.video.encode import Encoder, Encoding, encode_all
 from vsrkit.video.files import write_packets
@@ -98,7 +98,7 @@ def upscale_stream(
 ) -> Iterator[Tensor]:
     """Finished frames (3, H, W) for pictures that come once."""
     marked = mark_cuts(picture.rgb() for picture in pictures)
-    for frame in ahead(upscale_marked(ahead(marked, chunk), engine), chunk):
+    for frame in prefetch(upscale_marked(prefetch(marked, chunk), engine), chunk):
         yield turned(fitted(frame, *size), turn)
 
 

@@ -15,9 +15,9 @@ from vsrkit.hardware.memory import format_size
 from vsrkit.inference.engine import Engine
 from vsrkit.inference.memory import frames_at_once
 from vsrkit.inference.tiles import plan_spans
-from vsrkit.inference.windows import Piece
+from vsrkit.inference.windows import Piece, plan_piece
 from vsrkit.models.layers.resample import fitted
-from vsrkit.models.spec import Carried
+from vsrkit.models.spec import Carried, Segments
 from vsrkit.upscale.batch import targets_of, videos_in
 from vsrkit.upscale.options import DEFAULT_OPTIONS, UpscaleOptions
 from vsrkit.upscale.prepare import PreparedJob, open_input, prepare, stride_of
@@ -177,12 +177,16 @@ def _runs(engine: Engine, clip: Tensor, seen: int, kept: int) -> Iterator[list[T
         yield [next(carried)]
         yield from ([frame] for frame in carried)
         return
-    skip = (seen - kept) // 2
-    places = range(max(1, min(MADE // kept, len(clip) - seen + 1)))
-    keep = slice(skip, skip + kept)
-    yield list(engine.run(Piece(clip[:seen].flip(-1), keep)))  # mirrored: not in the window cache
-    for start in places:
-        yield list(engine.run(Piece(clip[start : start + seen], keep)))
+    context = engine.spec.context
+    skip = context.warmup if isinstance(context, Segments) else seen // 2 - kept // 2
+    runs = range(max(1, min(MADE // kept, len(clip) - seen + 1)))
+    warm = False
+    for start in (0, *runs):
+        plan = plan_piece(skip + start, len(clip), context, stride=kept)
+        frames = clip[list(plan.frames)]
+        # The warmup is mirrored, so that nothing of it is in the window cache.
+        yield list(engine.run(Piece(frames if warm else frames.flip(-1), plan.keep)))
+        warm = True
 
 
 def _encode(frames: list[Tensor], encoding: Encoding | None) -> tuple[float, float, float]:

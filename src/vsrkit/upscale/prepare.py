@@ -129,7 +129,7 @@ def prepare(
         device=device,
         tile=memory.tile,
     )
-    if memory.frugal and scratch:
+    if memory.low_memory and scratch:
         engine = replace(engine, scratch=scratch)
     if not memory.window_cache:
         engine = replace(engine, window_caches=None)

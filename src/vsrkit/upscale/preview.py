@@ -1,7 +1,7 @@
 """Previews: a few upscaled frames of each shot beside their bicubic enlargement."""
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import torch
@@ -11,8 +11,8 @@ from vsrkit.inference.engine import Engine
 from vsrkit.inference.windows import plan_pieces
 from vsrkit.models.layers.resample import fitted
 from vsrkit.models.spec import Carried, Context
-from vsrkit.upscale.parts import Part, scan
-from vsrkit.upscale.produce import Read, read_pieces, upscale_pieces, whole_piece
+from vsrkit.upscale.parts import OnProgress, Part, Progress, scan
+from vsrkit.upscale.produce import PartPiece, read_pieces, upscale_pieces, whole_piece
 from vsrkit.upscale.work_folder import WorkFolder
 from vsrkit.video.images import write_image
 from vsrkit.video.read import Source, turned
@@ -28,7 +28,7 @@ def preview_video(
     *,
     frames: int = 1,
     stride: int = 1,
-    on_progress: Callable[[str, int, int], None] = lambda what, done, total: None,
+    on_progress: OnProgress = lambda _: None,
 ) -> list[Path]:
     """Upscale a few frames of every shot; write each beside its bicubic enlargement.
 
@@ -45,7 +45,7 @@ def preview_video(
     Returns:
         The files that were written.
     """
-    index = scan(source, lambda done: on_progress("scan", done, 0))
+    index = scan(source, on_progress)
     wanted = [chosen(shot, frames) for shot in index.shots]
     parts = [
         _part(number, shot, wanted[number], engine.spec.context, stride)
@@ -60,7 +60,7 @@ def preview_video(
         turn = source.info.turn
         write_image(path, side_by_side(turned(lr, turn), turned(sr, turn)))
         written.append(path)
-        on_progress("preview", len(written), total)
+        on_progress(Progress(stage="upscale", done=len(written), total=total))
     return written
 
 
@@ -90,12 +90,12 @@ def _upscaled(
     )
     originals: deque[Tensor] = deque()
 
-    def read() -> Iterator[Read]:
+    def read() -> Iterator[PartPiece]:
         for part, piece in read_pieces(parts, source, whole_piece):
             originals.extend(whole_of(piece.clip)[piece.keep])
             yield part, piece
 
-    made = upscale_pieces(read(), engine, WorkFolder(folder), lambda what, value: None)
+    made = upscale_pieces(read(), engine, WorkFolder(folder), lambda _: None)
     for (shot, number), (_, sr, _) in zip(numbers, made, strict=True):
         yield shot, number, originals.popleft(), whole_of(sr)
 

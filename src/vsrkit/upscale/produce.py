@@ -1,10 +1,11 @@
-"""Make parts of a job: decode, model and encode side by side, each a step ahead of the next."""
+"""Compute and write the parts of a job: decoding, model and encoding, side by side in threads."""
 
-import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, groupby
-from typing import TypeAlias
+from queue import Empty, Full, Queue
+from threading import Event, Thread
+from typing import TypeAlias, TypeVar
 
 import torch
 from torch import Tensor
@@ -13,11 +14,10 @@ from vsrkit.errors import VideoError, VsrkitError
 from vsrkit.hardware.files import write_atomically
 from vsrkit.inference.engine import Engine, States
 from vsrkit.inference.memory import halved
-from vsrkit.inference.windows import Piece
+from vsrkit.inference.windows import Piece, PiecePlan
 from vsrkit.models.layers.resample import fitted
 from vsrkit.models.spec import Carried
 from vsrkit.upscale.parts import Part
-from vsrkit.upscale.prefetch import ahead
 from vsrkit.upscale.work_folder import WorkFolder, load_states, save_states
 from vsrkit.video.encode import Encoding, encode_all
 from vsrkit.video.files import write_packets
@@ -26,61 +26,82 @@ from vsrkit.video.probe import UPRIGHT, Turn
 from vsrkit.video.read import Picture, Source, turned
 from vsrkit.video.rows import Rows, whole_of
 
-log = logging.getLogger("vsrkit")
+STRIPE = 128  # rows that are converted to RGB at once if frames are never whole
+POLL_S = 0.2  # seconds between checks whether the other thread has stopped
+JOIN_S = 5.0  # seconds that a thread gets to finish its current item when it is stopped
 
-STRIPE = 128  # rows of a picture that are RGB at once where no frame is whole
+T = TypeVar("T")
 
-Read: TypeAlias = tuple[Part, Piece]
-# A frame of a part, and what the model carries on.
-Made: TypeAlias = tuple[Part, Tensor | Rows, States]
+
+@dataclass(frozen=True, slots=True)
+class FrameDone:
+    """A frame of the output was encoded."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartDone:
+    """A part was written."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class TileHalved:
+    """Memory did not suffice; the job continues with tiles of this side in pixels."""
+
+    tile: int
+
+
+JobEvent: TypeAlias = FrameDone | PartDone | TileHalved
+OnEvent: TypeAlias = Callable[[JobEvent], None]
+PartPiece: TypeAlias = tuple[Part, Piece]
+# A frame of a part, and the recurrent states of the model after it.
+PartFrame: TypeAlias = tuple[Part, Tensor | Rows, States]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recipe:
-    """What the parts of a job are made of and where they go; a worker process needs no more."""
+class JobContext:
+    """What every part of a job needs besides the model; sent to worker processes."""
 
     source: Source
     folder: WorkFolder
-    height: int  # of the finished frames, before they are turned
+    height: int  # of the output frames before rotation
     width: int
-    chunk: int  # frames that may wait between the stages; 0: they take turns
-    frugal: bool  # frames are never whole: decoded, blended and encoded a few rows at a time
+    chunk: int  # frames buffered between the stages; 0: the stages run in turns
+    low_memory: bool  # decode, blend and encode a few rows at a time, never whole frames
     encoding: Encoding | None  # None for images
     names: tuple[str, ...] = ()  # of the images, by frame
     bits: int = 8  # of the images
-    turn: Turn = UPRIGHT  # how the pixels are turned, where the container cannot say it
+    turn: Turn = UPRIGHT  # rotation of the pixels, if the container cannot store one
 
 
-# Told of each frame that is encoded, and of a tile that had to be made smaller.
-Tell: TypeAlias = Callable[[str, int], None]
-
-
-def produce(parts: Iterable[Part], recipe: Recipe, engine: Engine, tell: Tell) -> None:
-    """Make parts in order, each a file that is there whole or not at all."""
-    by_rows = recipe.frugal and not isinstance(engine.spec.context, Carried)
-    make_piece = stored_piece if by_rows else whole_piece
-    pieces = ahead(read_pieces(parts, recipe.source, make_piece), min(1, recipe.chunk))
-    made = upscale_pieces(pieces, engine, recipe.folder, tell, by_rows=by_rows)
-    frames = ahead(made, recipe.chunk)
-    for part, made in groupby(frames, key=lambda item: item[0]):
-        write_part(part, made, recipe, tell)
+def produce(parts: Iterable[Part], job: JobContext, engine: Engine, on_event: OnEvent) -> None:
+    """Compute parts in order and write each atomically as a file."""
+    by_rows = job.low_memory and not isinstance(engine.spec.context, Carried)
+    make_piece = piece_by_rows if by_rows else whole_piece
+    pieces = prefetch(read_pieces(parts, job.source, make_piece), min(1, job.chunk))
+    computed = upscale_pieces(pieces, engine, job.folder, on_event, by_rows=by_rows)
+    for part, frames in groupby(prefetch(computed, job.chunk), key=lambda item: item[0]):
+        write_part(part, frames, job, on_event)
 
 
 def read_pieces(
     parts: Iterable[Part],
     source: Source,
-    make_piece: Callable[[Sequence[Picture], Source, slice], Piece],
-) -> Iterator[Read]:
-    """Decode from the start, hold the pictures that a piece needs, make it of them.
+    make_piece: Callable[[Sequence[Picture], Source, PiecePlan], Piece],
+) -> Iterator[PartPiece]:
+    """Decode the source from its start and make the pieces of the parts.
 
-    No jumps: what a decoder makes of a file after a jump can differ from what it makes in a row.
-    As decoded a picture takes an eighth of the memory that its RGB does.
+    Never seeks: frames decoded after a seek can differ from those decoded in a row. Pictures are
+    held as decoded, in an eighth of the memory of RGB.
     """
     pictures = enumerate(source.pictures())
     held: dict[int, Picture] = {}
     for part in parts:
-        for piece in part.pieces:
-            first, last = min(piece.frames), max(piece.frames)
+        for plan in part.pieces:
+            first, last = min(plan.frames), max(plan.frames)
             for number in [n for n in held if n < first]:
                 del held[number]
             for number, picture in pictures if last not in held else ():
@@ -90,21 +111,22 @@ def read_pieces(
                     break
             if last not in held:
                 raise VideoError(
-                    f"{source.path} gave fewer frames than when it was first read; has it changed?"
+                    f"{source.path} has fewer frames than when it was scanned; if the file has "
+                    "changed, run again with --restart"
                 )
-            yield part, make_piece([held[n] for n in piece.frames], source, piece.keep)
+            yield part, make_piece([held[n] for n in plan.frames], source, plan)
 
 
-def whole_piece(pictures: Sequence[Picture], source: Source, keep: slice) -> Piece:
-    """Every picture as RGB at once, filled frame by frame so that none is there twice."""
+def whole_piece(pictures: Sequence[Picture], source: Source, plan: PiecePlan) -> Piece:
+    """A piece with all of its pictures as RGB."""
     clip = torch.empty(len(pictures), 3, source.info.height, source.info.width)
     for frame, picture in zip(clip, pictures, strict=True):
         frame.copy_(picture.rgb())
-    return Piece(clip, keep)
+    return Piece(clip, plan.keep, plan.begins_shot)
 
 
-def stored_piece(pictures: Sequence[Picture], source: Source, keep: slice) -> Piece:
-    """The same, made anew for every few rows: as decoded, pictures take an eighth of the memory."""
+def piece_by_rows(pictures: Sequence[Picture], source: Source, plan: PiecePlan) -> Piece:
+    """The same piece, converted to RGB for the rows that are read, each time they are read."""
 
     def read(start: int, stop: int) -> Tensor:
         clip = torch.empty(len(pictures), 3, stop - start, source.info.width)
@@ -113,55 +135,56 @@ def stored_piece(pictures: Sequence[Picture], source: Source, keep: slice) -> Pi
         return clip
 
     height = source.info.height
-    few = [slice(start, min(start + STRIPE, height)) for start in range(0, height, STRIPE)]
-    if source.images:  # their files are read whole each time
-        few = [slice(None)]
-    ends = [float(end) for p in pictures for rows in few for end in p.rgb(rows).aminmax()]
+    stripes = [slice(start, min(start + STRIPE, height)) for start in range(0, height, STRIPE)]
+    if source.images:  # an image file is decoded as a whole each time
+        stripes = [slice(None)]
+    ends = [float(end) for p in pictures for rows in stripes for end in p.rgb(rows).aminmax()]
     clip = Rows((len(pictures), 3, height, source.info.width), read)
-    return Piece(clip, keep, limits=(min(ends), max(ends)))
+    return Piece(clip, plan.keep, plan.begins_shot, limits=(min(ends), max(ends)))
 
 
 def upscale_pieces(
-    pieces: Iterable[Read],
+    pieces: Iterable[PartPiece],
     engine: Engine,
     folder: WorkFolder,
-    tell: Tell,
+    on_event: OnEvent,
     *,
     by_rows: bool = False,
-) -> Iterator[Made]:
-    """Run the model. Where memory does not suffice, go on with tiles of half the size.
+) -> Iterator[PartFrame]:
+    """Run the model on pieces; if memory does not suffice, continue with tiles of half the size.
 
-    by_rows: give frames that are not whole, each to be used before the next is asked for.
+    by_rows: yield frames that are computed as their rows are read; each must be used before the
+        next one is requested.
     """
     states: States = []
     carries = isinstance(engine.spec.context, Carried)
     before: Part | None = None
     for part, piece in pieces:
-        begins = piece.clip.shape[0] == 2  # of a shot, where a state is carried
-        if carries and before is None and part.start > 0 and not begins:
+        if carries and before is None and part.start > 0 and not piece.begins_shot:
             like = engine.model.step(torch.zeros(1, 3, 16, 16, device=engine.device), None)[1]  # type: ignore[operator]
             states = load_states(folder.state(part.number - 1), like, engine.device)
         before = part
         while True:
             try:
                 if carries:
-                    frame, states = engine.step(whole_of(piece.clip), [] if begins else states)
+                    frame, states = engine.step(piece, states)
                     yield part, frame, states
                 else:
                     run = engine.run_by_rows if by_rows else engine.run
                     frames: Iterator[Tensor | Rows] = iter(run(piece))
-                    # All the work is done before the first frame is here.
-                    for made in chain([next(frames)], frames):
-                        yield part, made, []
-                        del made  # or it would be there while the next one is made
+                    # The model has run on the whole piece when the first frame is there.
+                    for computed in chain([next(frames)], frames):
+                        yield part, computed, []
+                        del computed  # free it before the next allocation
                 break
             except (MemoryError, RuntimeError) as error:
                 engine = _with_smaller_tiles(engine, piece, error)
-                tell("tile", engine.tile or 0)
-        del piece  # or it would be there while the next one is made
+                on_event(TileHalved(engine.tile or 0))
+        del piece  # free it before the next allocation
 
 
 def _with_smaller_tiles(engine: Engine, piece: Piece, error: Exception) -> Engine:
+    """The engine to continue with after `error`; raises it if it is not about memory."""
     text = str(error).lower()
     short = isinstance(error, MemoryError | torch.OutOfMemoryError) or "memory" in text
     height, width = piece.clip.shape[-2:]
@@ -176,33 +199,89 @@ def _with_smaller_tiles(engine: Engine, piece: Piece, error: Exception) -> Engin
     return replace(engine, tile=tile, window_caches=None)
 
 
-def write_part(part: Part, made: Iterable[Made], recipe: Recipe, tell: Tell) -> None:
-    """Encode the frames of one part and put its file in place."""
-    frames = _finished(part, made, recipe, tell)
-    path = recipe.folder.part(part.number)
-    if recipe.encoding:
-        write_packets(path, encode_all(frames, recipe.encoding))
+def write_part(part: Part, frames: Iterable[PartFrame], job: JobContext, on_event: OnEvent) -> None:
+    """Encode the frames of one part and write its file."""
+    finished = _finish_frames(part, frames, job, on_event)
+    path = job.folder.part(part.number)
+    if job.encoding:
+        write_packets(path, encode_all(finished, job.encoding))
     else:
-        recipe.folder.images.mkdir(exist_ok=True)
-        for name, frame in zip(recipe.names[part.start : part.stop], frames, strict=True):
-            picture = encode_png(whole_of(frame), bits=recipe.bits)
-            write_atomically(recipe.folder.images / name, picture, sync=True)
+        job.folder.images.mkdir(exist_ok=True)
+        for name, frame in zip(job.names[part.start : part.stop], finished, strict=True):
+            picture = encode_png(whole_of(frame), bits=job.bits)
+            write_atomically(job.folder.images / name, picture, sync=True)
         write_atomically(path, "images\n", sync=True)
-    tell("part", part.number)
+    on_event(PartDone(part.number))
 
 
-def _finished(
-    part: Part, made: Iterable[Made], recipe: Recipe, tell: Tell
+def _finish_frames(
+    part: Part, frames: Iterable[PartFrame], job: JobContext, on_event: OnEvent
 ) -> Iterator[Tensor | Rows]:
-    """Frames as they are written; what the model carries on is kept after the last."""
+    """Frames resized and rotated as they are written; stores the states after the last one."""
     number = part.start
     states: States = []
-    for _, frame, states in made:  # noqa: B007  the last are kept
-        if recipe.turn or tuple(frame.shape[-2:]) != (recipe.height, recipe.width):
-            frame = turned(fitted(whole_of(frame), recipe.height, recipe.width), recipe.turn)
+    for _, frame, states in frames:  # noqa: B007  the last ones are stored
+        if job.turn or tuple(frame.shape[-2:]) != (job.height, job.width):
+            frame = turned(fitted(whole_of(frame), job.height, job.width), job.turn)
         yield frame
-        del frame  # or it would be there while the next one is made
-        tell("frame", number)
+        del frame  # free it before the next allocation
+        on_event(FrameDone(number))
         number += 1
     if states:
-        save_states(recipe.folder.state(part.number), states)
+        save_states(job.folder.state(part.number), states)
+
+
+class _End:
+    """Marks the end of prefetched items, with the error that ended them."""
+
+    def __init__(self, error: BaseException | None) -> None:
+        self.error = error
+
+
+def prefetch(items: Iterable[T], size: int) -> Iterator[T]:
+    """Iterate over items in another thread, at most `size` items ahead of the caller.
+
+    An error of the iteration is raised in the caller. When the caller stops early, so does the
+    thread. With a size of 0 there is no thread.
+    """
+    if size == 0:
+        yield from items
+        return
+    waiting: Queue[T | _End] = Queue(size)
+    stopped = Event()
+
+    def put(item: T | _End) -> None:
+        while not stopped.is_set():
+            try:
+                waiting.put(item, timeout=POLL_S)
+            except Full:
+                continue
+            return
+
+    def fill() -> None:
+        try:
+            for item in items:
+                put(item)
+                if stopped.is_set():
+                    return
+        except BaseException as error:  # noqa: BLE001  raised again in the caller
+            put(_End(error))
+        else:
+            put(_End(None))
+
+    thread = Thread(target=fill, daemon=True)
+    thread.start()
+    try:
+        while True:
+            try:
+                item = waiting.get(timeout=POLL_S)  # a wait without timeout would block Ctrl-C
+            except Empty:
+                continue
+            if isinstance(item, _End):
+                if item.error is not None:
+                    raise item.error
+                return
+            yield item
+    finally:
+        stopped.set()
+        thread.join(JOIN_S)

@@ -11,7 +11,7 @@ from vsrkit.data.sets import FrameFiles, Frames, list_frames, open_video
 from vsrkit.errors import DataError, VsrkitError
 from vsrkit.inference.engine import pad_clip, padded_size
 from vsrkit.inference.shots import mark_cuts
-from vsrkit.inference.windows import window_indices
+from vsrkit.inference.windows import plan_piece
 from vsrkit.models.layers.blocks import pad_to
 from vsrkit.models.spec import Carried, Context, Segments, Spec, Window
 from vsrkit.video.images import is_image
@@ -101,8 +101,9 @@ def check_length(frames: Frames, spec: Spec, source: Path) -> None:
 def frames_around(number: int, count: int, context: Context) -> tuple[list[int], int]:
     """Numbers of the frames of a shot that a model is shown for one of them, and its place."""
     match context:
-        case Window(size=size):
-            return window_indices(number, count, size), size // 2
+        case Window():
+            plan = plan_piece(number, count, context)
+            return list(plan.frames), plan.keep.start
         case Segments():
             first, stop = max(0, number - AROUND), min(count, number + AROUND + 1)
         case Carried():  # the second frame of a shot is shown before its first step
