@@ -4,6 +4,7 @@ import re
 import tomllib
 
 from tests.paths import ROOT
+from tests.test_structure import RANK
 
 import vsrkit
 
@@ -56,3 +57,13 @@ def test_every_decision_is_in_the_index():
     index = (folder / "README.md").read_text(encoding="utf-8")
     linked = set(re.findall(r"^\| \[\d+\]\(([^)]+)\)", index, re.MULTILINE))
     assert linked == {path.name for path in folder.glob("0*.md")}
+
+
+def test_the_map_of_the_source_has_the_layers_in_order():
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    start = text.index("    errors ")
+    lines = text[start : text.index("\n\n", start)].splitlines()
+    drawn = [name for line in lines for name in re.findall(r"^ {4}([a-z.]+)", line)]
+    beside = re.findall(r"research\.\w+", "\n".join(lines))
+    assert drawn == [name for name in RANK if name not in beside[2:]]
+    assert beside == [name for name in RANK if name.startswith("research.")]
