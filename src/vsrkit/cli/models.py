@@ -94,14 +94,8 @@ def _print_models(rows: list[dict[str, Any]]) -> None:
     view.add_column("licence")
     for row in rows:
         weights = "yes" if row["weights"] else ("no" if row["needs_weights"] else "-")
-        view.add_row(
-            row["name"],
-            f"{row['parameters']:,}",
-            row["frames"],
-            f"{row['gflop_per_megapixel']:,.0f}",
-            weights,
-            row["licence"],
-        )
+        numbers = f"{row['parameters']:,}", row["frames"], f"{row['gflop_per_megapixel']:,.0f}"
+        view.add_row(row["name"], *numbers, weights, row["licence"])
     Console().print(view)
 
 

@@ -11,16 +11,14 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 from importlib.metadata import version
-from importlib.resources import as_file, files
-from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import av
+import psutil
 import torch
 from av.codec.codec import UnknownCodecError
-from torch import Tensor
 
 from vsrkit import __version__
 from vsrkit.data.degrade import BI, degrade
@@ -31,10 +29,11 @@ from vsrkit.hardware.precision import largest_convolution, measure_speeds
 from vsrkit.inference.shots import mark_cuts
 from vsrkit.models.layers.resample import imresize
 from vsrkit.models.zoo import MODELS, default_model, load_model, local_weights
+from vsrkit.support.demo import bundled_clip
 from vsrkit.upscale.job import upscale_video
 from vsrkit.upscale.options import UpscaleOptions
 from vsrkit.video.images import read_image, write_image
-from vsrkit.video.read import open_source, read_video
+from vsrkit.video.read import open_source
 from vsrkit.video.write import write_video
 
 PACKAGES = ("torch", "numpy", "av", "safetensors", "einops", "typer")
@@ -65,7 +64,7 @@ class Checkup:
     instructions: list[str]
     cores: int  # available to this process
     threads: int  # used by PyTorch
-    memory: int | None
+    memory: int
     free_memory: int
     devices: list[str]
     gigaflops: dict[str, float]  # of the default model's largest layer; 0: unsupported
@@ -99,7 +98,7 @@ def examine(*, self_test: bool = True) -> Checkup:
         instructions=_instructions(),
         cores=_cores(),
         threads=torch.get_num_threads(),
-        memory=_memory(),
+        memory=psutil.virtual_memory().total,
         free_memory=free_memory(),
         devices=_devices(),
         gigaflops=_speeds(model),
@@ -120,13 +119,12 @@ def as_json(checkup: Checkup) -> dict[str, Any]:
 
 def describe(checkup: Checkup) -> str:
     """The report as plain text."""
-    memory = f"{format_size(checkup.memory)}, " if checkup.memory else ""
     facts = {
         "vsrkit": f"{checkup.vsrkit}, Python {checkup.python}, {checkup.system}",
         "packages": ", ".join(f"{name} {number}" for name, number in checkup.versions.items()),
         "processor": f"{checkup.processor}, {checkup.cores} cores, {checkup.threads} threads used",
         "instructions": " ".join(checkup.instructions) or "unknown",
-        "memory": f"{memory}{format_size(checkup.free_memory)} free",
+        "memory": f"{format_size(checkup.memory)}, {format_size(checkup.free_memory)} free",
         "devices": ", ".join(checkup.devices),
         "speed": "; ".join(
             f"{name} {speed:.0f} GFLOP/s" if speed else f"{name} not supported"
@@ -181,12 +179,6 @@ def _cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
-
-
-def _memory() -> int | None:
-    if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return None
 
 
 def _devices() -> list[str]:
@@ -255,7 +247,7 @@ def _image_round_trip(folder: Path) -> tuple[bool, str]:
 
 
 def _cut() -> tuple[bool, str]:
-    clip = _bundled()
+    clip = bundled_clip(TEST_FRAMES)
     other = clip.flip(-1, -2).roll(1, 1)  # rotated by 180 degrees, colour channels swapped
     found = [n for n, (_, cut) in enumerate(mark_cuts([*clip, *other])) if cut]
     place = f"frame {', '.join(map(str, found))}" if found else "no frame"
@@ -263,7 +255,7 @@ def _cut() -> tuple[bool, str]:
 
 
 def _whole_pipeline(folder: Path, model: str) -> tuple[bool, str]:
-    hr = _bundled()
+    hr = bundled_clip(TEST_FRAMES)
     small, large = folder / "in.mp4", folder / "out.mkv"
     # The highest quality, so that the encoder hardly affects the scores.
     write_video(small, degrade(hr, BI(TEST_SCALE)), frames_per_second=Fraction(25), crf=1)
@@ -282,9 +274,3 @@ def _whole_pipeline(folder: Path, model: str) -> tuple[bool, str]:
     # Bicubic through the encoder may be slightly worse than without.
     better = ours > bicubic - 0.1 if model == "bicubic" else ours > bicubic
     return better, text
-
-
-def _bundled() -> Tensor:
-    """The first frames of the bundled clip, (T, 3, 400, 704)."""
-    with as_file(files("vsrkit").joinpath("assets", "city.mp4")) as path:
-        return torch.stack(list(islice(read_video(path), TEST_FRAMES)))

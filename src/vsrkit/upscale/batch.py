@@ -2,7 +2,7 @@
 
 import logging
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -54,7 +54,12 @@ def upscale_any(
         return [_through_pipe(source, target, options, raw, on_progress)], 0
     if videos := videos_in(Path(source)):
         if preview is not None:
-            return _preview_folder(videos, Path(target), options, preview, on_progress)
+            return _for_each(
+                videos,
+                lambda video: _preview(
+                    video, Path(target) / video.name, options, preview, on_progress
+                ),
+            )
         return _folder(source, target, options, report, videos, on_progress)
     if preview is not None:
         if Path(target).suffix:
@@ -136,43 +141,34 @@ def _folder(
     on_progress: OnProgress,
 ) -> tuple[list[str], int]:
     """Upscale every video of a folder; if one fails, the others are still processed."""
-    lines, failed = [], 0
     if Path(folder).is_file() or Path(folder).suffix.lower() in CODEC_OF:
         raise VideoError(
             f"{source} is a folder of videos, so the output must be a folder, not {folder}"
         )
     if Path(folder).resolve() == Path(source).resolve():
         raise VideoError(f"input and output are the same folder, {source}; choose another output")
-    targets = targets_of(videos, Path(folder))
-    for video, target in zip(videos, targets, strict=True):
+    targets = dict(zip(videos, targets_of(videos, Path(folder)), strict=True))
+
+    def upscale(video: Path) -> list[str]:
+        target = targets[video]
         begun = WorkFolder.beside(target).path.exists()
         if target.exists() and not target.samefile(video) and not (options.overwrite or begun):
-            lines.append(f"{target}: skipped, the file exists; use -y to overwrite it")
-            continue
+            return [f"{target}: skipped, the file exists; use -y to overwrite it"]
         page = report and report.with_name(f"{video.stem}-{report.name}")
-        try:
-            lines.append(_one(video, target, options, page, on_progress))
-        except StoppedError:
-            raise
-        except Exception as error:  # noqa: BLE001  one failure must not stop the others
-            failed += 1
-            lines.append(f"{video}: failed: {str(error) or type(error).__name__}")
-    lines.append(f"{len(videos) - failed} of {len(videos)} videos done")
-    return lines, failed
+        return [_one(video, target, options, page, on_progress)]
+
+    lines, failed = _for_each(videos, upscale)
+    return [*lines, f"{len(videos) - failed} of {len(videos)} videos done"], failed
 
 
-def _preview_folder(
-    videos: list[Path],
-    folder: Path,
-    options: UpscaleOptions,
-    frames: int,
-    on_progress: OnProgress,
-) -> tuple[list[str], int]:
-    """Write the preview of each video into a folder named after it."""
+def _for_each(videos: list[Path], work: Callable[[Path], list[str]]) -> tuple[list[str], int]:
+    """Call `work` for each video; the lines to show, and how many failed."""
     lines, failed = [], 0
     for video in videos:
         try:
-            lines += _preview(video, folder / video.name, options, frames, on_progress)
+            lines += work(video)
+        except StoppedError:
+            raise
         except Exception as error:  # noqa: BLE001  one failure must not stop the others
             failed += 1
             lines.append(f"{video}: failed: {str(error) or type(error).__name__}")

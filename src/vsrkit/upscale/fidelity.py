@@ -6,6 +6,7 @@ should stay the same.
 """
 
 import math
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from fractions import Fraction
@@ -108,11 +109,17 @@ def check_page(page: Path) -> None:
 def compare_videos(source: Source, target: Source) -> Fidelity:
     """Decode both videos in parallel and compare their frames; keeps a few frames in memory."""
     outputs = target.frames()
-    times = _Times(source)
+    times: deque[Fraction] = deque()  # of the frames that were read, but not yet compared
+
+    def read() -> Iterator[Tensor]:
+        for picture in source.pictures():
+            times.append(picture.time * source.info.time_base)
+            yield picture.rgb()
+
     same = source.info.turn == target.info.turn  # images are written upright
     turn = UPRIGHT if same else source.info.turn
     meter: _Meter | None = None
-    for frame, cut in mark_cuts(times.frames()):
+    for frame, cut in mark_cuts(read()):
         lr, sr = turned(frame, turn), next(outputs, None)
         if meter is None:
             if sr is None:
@@ -121,27 +128,11 @@ def compare_videos(source: Source, target: Source) -> Fidelity:
         if sr is None:
             meter.fidelity.missing += 1
             continue
-        meter.add(lr, sr, cut=cut, seconds=times.seconds(meter.fidelity.frames))
+        meter.add(lr, sr, cut=cut, seconds=float(times.popleft()))
     if meter is None:
         raise VideoError(f"{source.path} contains no frames to compare")
     meter.fidelity.missing -= sum(1 for _ in outputs)
     return meter.finished()
-
-
-class _Times:
-    """Reads frames and keeps their times until `seconds` is called."""
-
-    def __init__(self, source: Source) -> None:
-        self.source = source
-        self.known: dict[int, Fraction] = {}
-
-    def frames(self) -> Iterator[Tensor]:
-        for number, picture in enumerate(self.source.pictures()):
-            self.known[number] = picture.time * self.source.info.time_base
-            yield picture.rgb()
-
-    def seconds(self, number: int) -> float:
-        return float(self.known.pop(number))
 
 
 class _Meter:

@@ -24,6 +24,8 @@ from vsrkit.video.probe import VideoInfo, opened, video_stream
 from vsrkit.video.read import Source
 
 Grey = NDArray[np.int16]  # (H, W), 0..255
+# The brightness of each row and each column of a frame.
+Brightness: TypeAlias = tuple[NDArray[np.float64], NDArray[np.float64]]
 Field: TypeAlias = Literal["even", "odd"]  # the even or the odd lines
 
 TIME_BASE = Fraction(1, 25)  # of the filter graph; any will do
@@ -66,11 +68,14 @@ class SourceChecks:
 def check_source(source: Source) -> SourceChecks:
     """Examine a few runs of frames of a video, as stored (not deinterlaced)."""
     interlaced, progressive, telecine = 0, 0, False
-    edges, blocks = _Edges(), []
+    brightness: list[Brightness] = []
+    blocks: list[float] = []
     for start in spread(count_frames(source), RUNS, RUN_LENGTH):
         run = list(islice(_grey_frames(source, start), RUN_LENGTH))
-        for frame in run:
-            edges.add(frame)
+        # A percentile, not the maximum: noise in a bar is ignored.
+        brightness += [
+            (np.percentile(frame, 98, axis=1), np.percentile(frame, 98, axis=0)) for frame in run
+        ]
         blocks += [blockiness(frame) for frame in run[:: max(1, len(run) // 4)]]
         flags = interlaced_frames(run)
         interlaced += flags.count(True)
@@ -80,7 +85,7 @@ def check_source(source: Source) -> SourceChecks:
     return SourceChecks(
         interlaced=interlaced / classified if classified >= PERIOD else None,
         telecine=telecine,
-        bars=edges.bars(),
+        bars=_find_bars(brightness),
         blockiness=float(np.median(blocks)) if blocks else 1.0,
         bits_per_pixel=None if source.images else _bits_per_pixel(source),
     )
@@ -128,10 +133,10 @@ def _interlacing(info: VideoInfo, checks: SourceChecks) -> str | None:
 
 
 def _bars(info: VideoInfo, bars: tuple[int, int, int, int]) -> str | None:
-    top, bottom, left, right = bars
-    black = 1 - (1 - (top + bottom) / info.height) * (1 - (left + right) / info.width)
     if not any(bars):
         return None
+    top, bottom, left, right = bars
+    black = 1 - (1 - (top + bottom) / info.height) * (1 - (left + right) / info.width)
     return (
         f"black bars: {top} lines at the top, {bottom} at the bottom, {left} columns on the left, "
         f"{right} on the right; they take {black:.0%} of the computation, crop them first"
@@ -229,12 +234,11 @@ def repeated_field(before: Grey, now: Grey) -> Field | None:
 
 def is_periodic(events: Sequence[bool], count: int) -> bool:
     """Whether `count` adjacent events of every five are True; one in ten may deviate."""
-    for phase in range(PERIOD):
-        expected = [(number + phase) % PERIOD < count for number in range(len(events))]
-        wrong = sum(a != b for a, b in zip(events, expected, strict=True))
-        if wrong <= len(events) // 10:
-            return True
-    return False
+    deviations = [
+        sum(event != ((n + phase) % PERIOD < count) for n, event in enumerate(events))
+        for phase in range(PERIOD)
+    ]
+    return min(deviations) <= len(events) // 10
 
 
 def blockiness(frame: Grey) -> float:
@@ -264,26 +268,16 @@ def _grid_ratio(before: Grey, after: Grey) -> float:
     return float((np.median(means[on_grid]) + 0.1) / (np.median(means[~on_grid]) + 0.1))
 
 
-class _Edges:
-    """Finds black bars: keeps the largest brightness of each row and column over all frames."""
-
-    def __init__(self) -> None:
-        self.rows: NDArray[np.float64] | None = None
-        self.columns: NDArray[np.float64] | None = None
-
-    def add(self, frame: Grey) -> None:
-        # A percentile, not the maximum: noise in a bar is ignored.
-        rows, columns = (np.percentile(frame, 98, axis=axis) for axis in (1, 0))
-        if self.rows is None or self.columns is None:
-            self.rows, self.columns = rows, columns
-        elif rows.shape == self.rows.shape and columns.shape == self.columns.shape:
-            self.rows = np.maximum(self.rows, rows)
-            self.columns = np.maximum(self.columns, columns)
-
-    def bars(self) -> tuple[int, int, int, int]:
-        if self.rows is None or self.columns is None or self.rows.max() <= BLACK:
-            return 0, 0, 0, 0  # no frames, or all of them black
-        return *_dark_ends(self.rows), *_dark_ends(self.columns)
+def _find_bars(brightness: Sequence[Brightness]) -> tuple[int, int, int, int]:
+    """Black lines at the top and bottom, columns on the left and right, black in all frames."""
+    sizes = [tuple(map(len, frame)) for frame in brightness]
+    same = [frame for frame, size in zip(brightness, sizes, strict=True) if size == sizes[0]]
+    if not same:
+        return 0, 0, 0, 0
+    rows, columns = (np.max(values, axis=0) for values in zip(*same, strict=True))
+    if rows.max() <= BLACK:  # all frames are black
+        return 0, 0, 0, 0
+    return *_dark_ends(rows), *_dark_ends(columns)
 
 
 def _dark_ends(brightness: NDArray[np.float64]) -> tuple[int, int]:
