@@ -5,6 +5,7 @@ import torch
 from tests.golden.zoo.recipe import about, check_gradients, facts, filled, golden, sampled
 
 from vsrkit.errors import VsrkitError
+from vsrkit.models.basicvsr import public_name
 from vsrkit.models.iconvsr import (
     REDS,
     VIMEO,
@@ -12,7 +13,6 @@ from vsrkit.models.iconvsr import (
     IconVSRConfig,
     detect,
     neighbourhood,
-    public_name,
     translate,
 )
 

@@ -88,6 +88,49 @@ class Stage:
     before: Tap | None
     after: Tap
 
+    @classmethod
+    def chains(cls, backward: str, forward: str) -> tuple["Stage", "Stage"]:
+        """The two recurrent passes of a model whose towers take (frame, warped features) joined."""
+        words = (
+            "From the {} frame to the {}: each step gets the features of the {} frame, warped onto "
+            "this one (left), and the frame itself."
+        )
+        return (
+            cls(
+                "backward chain",
+                words.format("last", "first", "next"),
+                Tap(module=backward, side="input", skip=3, backward=True),
+                Tap(module=backward, backward=True),
+            ),
+            cls(
+                "forward chain",
+                words.format("first", "last", "previous"),
+                Tap(module=forward, side="input", skip=3),
+                Tap(module=forward),
+            ),
+        )
+
+    @classmethod
+    def fusion(cls) -> "Stage":
+        """Features of both directions, joined by the module `fusion` and a LeakyReLU."""
+        words = "Features of both directions, joined by a 1x1 convolution."
+        return cls("fusion", words, None, Tap(module="fusion", slope=0.1))
+
+    @classmethod
+    def residual(cls, module: str) -> "Stage":
+        """Residual blocks at LR size, before the tail."""
+        words = "Residual blocks on each frame alone, before it is enlarged."
+        return cls(module, words, Tap(module=module, side="input"), Tap(module=module))
+
+    @classmethod
+    def tail(cls) -> "Stage":
+        """The module `tail`, whose output is added to the enlarged frame."""
+        words = (
+            "The detail that is added to the enlarged frame: grey is zero, brighter and darker are "
+            "positive and negative."
+        )
+        return cls("tail", words, None, Tap(module="tail"))
+
 
 def zero(args: tuple[Any, ...], output: Any) -> Any:
     """Replace the output (a tensor or a tuple of tensors) by zeros."""
@@ -109,6 +152,31 @@ class Switch:
     description: str  # of the model with the part switched off
     modules: tuple[str, ...]
     replace: Replacement = zero
+
+    @classmethod
+    def flow(cls, module: str) -> "Switch":
+        """All flow is zero."""
+        return cls("flow", "All flow is zero: neighbours are joined without warping.", (module,))
+
+    @classmethod
+    def chains(cls, backward: Sequence[str], forward: Sequence[str]) -> tuple["Switch", "Switch"]:
+        """The two directions in which features move between frames."""
+        words = "The branch that reads the {} frame outputs zeros."
+        return (
+            cls("backward chain", words.format("next"), tuple(backward)),
+            cls("forward chain", words.format("previous"), tuple(forward)),
+        )
+
+    @classmethod
+    def residual(cls, module: str) -> "Switch":
+        """Residual blocks, replaced by the identity."""
+        return cls(module, "Its residual blocks return their input.", (module,), passthrough)
+
+    @classmethod
+    def tail(cls) -> "Switch":
+        """Everything that the network adds to the enlarged frame."""
+        words = "The network adds no detail: the output is the frame, enlarged bilinearly."
+        return cls("the whole network", words, ("tail",))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,71 +204,3 @@ class Anatomy:
             | {tap.module for tap in taps}
             | {name for switch in self.switches for name in switch.modules}
         )
-
-
-# Stages and switches that several models have.
-
-TAIL_STAGE = Stage(
-    "tail",
-    "The detail that is added to the enlarged frame: grey is zero, brighter and darker are "
-    "positive and negative.",
-    None,
-    Tap(module="tail"),
-)
-FUSION_STAGE = Stage(
-    "fusion",
-    "Features of both directions, joined by a 1x1 convolution.",
-    None,
-    Tap(module="fusion", slope=0.1),
-)
-
-
-def chain_stages(backward: str, forward: str) -> tuple[Stage, Stage]:
-    """The two recurrent passes of a model whose towers take (frame, warped features) joined."""
-    return (
-        Stage(
-            "backward chain",
-            "From the last frame to the first: each step gets the features of the next frame, "
-            "warped onto this one (left), and the frame itself.",
-            Tap(module=backward, side="input", skip=3, backward=True),
-            Tap(module=backward, backward=True),
-        ),
-        Stage(
-            "forward chain",
-            "From the first frame to the last: each step gets the features of the previous frame, "
-            "warped onto this one (left), and the frame itself.",
-            Tap(module=forward, side="input", skip=3),
-            Tap(module=forward),
-        ),
-    )
-
-
-def residual_stage(module: str) -> Stage:
-    """Residual blocks at LR size, before the tail."""
-    words = "Residual blocks on each frame alone, before it is enlarged."
-    return Stage(module, words, Tap(module=module, side="input"), Tap(module=module))
-
-
-def flow_switch(module: str) -> Switch:
-    """All flow is zero."""
-    return Switch("flow", "All flow is zero: neighbours are joined without warping.", (module,))
-
-
-def chain_switches(backward: Sequence[str], forward: Sequence[str]) -> tuple[Switch, Switch]:
-    """The two directions in which features move between frames."""
-    words = "The branch that reads the {} frame outputs zeros."
-    return (
-        Switch("backward chain", words.format("next"), tuple(backward)),
-        Switch("forward chain", words.format("previous"), tuple(forward)),
-    )
-
-
-def residual_switch(module: str) -> Switch:
-    """Residual blocks, replaced by the identity."""
-    return Switch(module, "Its residual blocks return their input.", (module,), passthrough)
-
-
-def detail_switch(module: str = "tail") -> Switch:
-    """Everything that the network adds to the enlarged frame."""
-    words = "The network adds no detail: the output is the frame, enlarged bilinearly."
-    return Switch("the whole network", words, (module,))

@@ -7,16 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vsrkit.models.anatomy import (
-    FUSION_STAGE,
-    TAIL_STAGE,
-    Anatomy,
-    Flow,
-    chain_stages,
-    chain_switches,
-    detail_switch,
-    flow_switch,
-)
+from vsrkit.models.anatomy import Anatomy, Flow, Stage, Switch
 from vsrkit.models.layers.blocks import Tower, TwoStageTail, joined, upsample_bilinear
 from vsrkit.models.layers.flow import SPyNet, spynet_basicsr_name, warp
 from vsrkit.models.spec import Segments, Spec
@@ -52,11 +43,11 @@ class BasicVSR(nn.Module):
         """Flow, two chains, fusion, tail."""
         return Anatomy(
             flow=Flow(between=self.spynet),
-            stages=(*chain_stages("backward_trunk", "forward_trunk"), FUSION_STAGE, TAIL_STAGE),
+            stages=(*Stage.chains("backward_trunk", "forward_trunk"), Stage.fusion(), Stage.tail()),
             switches=(
-                flow_switch("spynet"),
-                *chain_switches(["backward_trunk"], ["forward_trunk"]),
-                detail_switch(),
+                Switch.flow("spynet"),
+                *Switch.chains(["backward_trunk"], ["forward_trunk"]),
+                Switch.tail(),
             ),
         )
 

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vsrkit.models.anatomy import Anatomy, Attention, Switch, detail_switch, residual_switch
+from vsrkit.models.anatomy import Anatomy, Attention, Switch
 from vsrkit.models.layers.blocks import (
     ResidualBlock,
     TwoStageTail,
@@ -82,8 +82,8 @@ class EDVR(nn.Module):
             attention=(fusion,) if self.config.attention else (),
             switches=(
                 Switch("alignment", words, ("front.pcd_align",), lambda args, _: args[0]["l1"]),
-                residual_switch("reconstruction"),
-                detail_switch(),
+                Switch.residual("reconstruction"),
+                Switch.tail(),
             ),
         )
 

@@ -12,8 +12,8 @@ import torch.nn.functional as F
 from einops import rearrange
 from torch import Tensor, nn
 
-from vsrkit.models.anatomy import Anatomy, Flow, flow_switch
-from vsrkit.models.layers.blocks import conv3x3, upsample_bilinear
+from vsrkit.models.anatomy import Anatomy, Flow, Switch
+from vsrkit.models.layers.blocks import conv3x3, step_through, upsample_bilinear
 from vsrkit.models.layers.flow import warp
 from vsrkit.models.spec import Carried, Spec
 from vsrkit.models.weights import count_matching
@@ -46,19 +46,12 @@ class FRVSR(nn.Module):
     def anatomy(self) -> Anatomy:
         """Flow to the previous frame."""
         return Anatomy(
-            flow=Flow(between=self.fnet, targets="previous"), switches=(flow_switch("fnet"),)
+            flow=Flow(between=self.fnet, targets="previous"), switches=(Switch.flow("fnet"),)
         )
 
     def forward(self, clip: Tensor, keep: slice | None = None) -> Tensor:
         """(B, T, 3, H, W) -> (B, T, 3, 4H, 4W), or only the frames in `keep`."""
-        start, stop, _ = (keep or slice(None)).indices(clip.shape[1])
-        state: State | None = None
-        results = []
-        for i in range(stop):
-            sr, state = self.step(clip[:, i], state)
-            if i >= start:
-                results.append(sr)
-        return torch.stack(results, 1)
+        return step_through(self.step, clip, keep, None)
 
     def step(self, frame: Tensor, state: State | None = None) -> tuple[Tensor, State]:
         """One frame (B, 3, H, W) -> its result (B, 3, 4H, 4W) and the next state."""

@@ -7,16 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from vsrkit.errors import VsrkitError
-from vsrkit.models.anatomy import (
-    TAIL_STAGE,
-    Anatomy,
-    Flow,
-    Switch,
-    chain_stages,
-    chain_switches,
-    detail_switch,
-    flow_switch,
-)
+from vsrkit.models.anatomy import Anatomy, Flow, Stage, Switch
 from vsrkit.models.basicvsr import MMEDIT_RULES
 from vsrkit.models.edvr import FRONT_END_RULES, EDVRConfig, FrontEnd
 from vsrkit.models.layers.blocks import (
@@ -26,7 +17,7 @@ from vsrkit.models.layers.blocks import (
     reflect_to_multiple,
     upsample_bilinear,
 )
-from vsrkit.models.layers.flow import SPyNet, spynet_basicsr_name, warp
+from vsrkit.models.layers.flow import SPyNet, warp
 from vsrkit.models.spec import Segments, Spec
 from vsrkit.models.weights import count_matching, rename
 
@@ -82,12 +73,12 @@ class IconVSR(nn.Module):
         words = "Key frames get no features from the frames around them."
         return Anatomy(
             flow=Flow(between=self._flow_between),
-            stages=(*chain_stages("backward_trunk", "forward_trunk"), TAIL_STAGE),
+            stages=(*Stage.chains("backward_trunk", "forward_trunk"), Stage.tail()),
             switches=(
-                flow_switch("spynet"),
-                *chain_switches(["backward_trunk"], ["forward_trunk"]),
+                Switch.flow("spynet"),
+                *Switch.chains(["backward_trunk"], ["forward_trunk"]),
                 Switch("refill", words, ("edvr",)),
-                detail_switch(),
+                Switch.tail(),
             ),
         )
 
@@ -163,11 +154,6 @@ def neighbourhood(frames: int, reach: int) -> list[int]:
 
 
 # Public weight files.
-
-
-def public_name(name: str) -> str:
-    """The name of our tensor in BasicSR's files."""
-    return spynet_basicsr_name(name.removeprefix("tail."))
 
 
 def translate(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

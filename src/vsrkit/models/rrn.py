@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vsrkit.models.anatomy import Anatomy
-from vsrkit.models.layers.blocks import conv3x3, residual_blocks, upsample_bilinear
+from vsrkit.models.layers.blocks import conv3x3, residual_blocks, step_through, upsample_bilinear
 from vsrkit.models.spec import Carried, Spec
 from vsrkit.models.weights import count_matching
 
@@ -51,14 +51,8 @@ class RRN(nn.Module):
 
     def forward(self, clip: Tensor, keep: slice | None = None) -> Tensor:
         """(B, T, 3, H, W) -> (B, T, 3, 4H, 4W), or only the frames in `keep`."""
-        start, stop, _ = (keep or slice(None)).indices(clip.shape[1])
-        state = self.start(clip[:, min(1, clip.shape[1] - 1)])
-        results = []
-        for i in range(stop):
-            sr, state = self.step(clip[:, i], state)
-            if i >= start:
-                results.append(sr)
-        return torch.stack(results, 1)
+        second = clip[:, min(1, clip.shape[1] - 1)]
+        return step_through(self.step, clip, keep, self.start(second))
 
     def start(self, following: Tensor) -> State:
         """The state before the first frame, given the second.

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vsrkit.models.anatomy import Anatomy, Flow, flow_switch
+from vsrkit.models.anatomy import Anatomy, Flow, Switch
 from vsrkit.models.layers.blocks import check_frames, conv3x3
 from vsrkit.models.spec import Spec, Window
 from vsrkit.models.vespcn import Motion, enlarge_luma, rgb_to_ycbcr
@@ -47,10 +47,8 @@ class SPMC(nn.Module):
     @property
     def anatomy(self) -> Anatomy:
         """Flow from every neighbour to the centre, along which its pixels are splatted."""
-        return Anatomy(
-            flow=Flow(between=self._flow_between, targets="from window"),
-            switches=(flow_switch("motion"),),
-        )
+        flow = Flow(between=self._flow_between, targets="from window")
+        return Anatomy(flow=flow, switches=(Switch.flow("motion"),))
 
     def _flow_between(self, a: Tensor, b: Tensor) -> Tensor:
         return self.motion.padded(rgb_to_ycbcr(a)[:, :1], rgb_to_ycbcr(b)[:, :1])

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vsrkit.models.anatomy import Anatomy, residual_switch
+from vsrkit.models.anatomy import Anatomy, Switch
 from vsrkit.models.layers.blocks import check_frames, conv3x3, residual_blocks
 from vsrkit.models.layers.deform import deform_conv
 from vsrkit.models.layers.window_cache import WindowCache, map_frames
@@ -48,7 +48,7 @@ class TDAN(nn.Module):
         )
         self.conv_last = nn.Conv2d(c, 3, 3, padding=1, bias=False)
 
-    anatomy = Anatomy(switches=(residual_switch("reconstruction"),))
+    anatomy = Anatomy(switches=(Switch.residual("reconstruction"),))
 
     def forward(self, clip: Tensor, cache: WindowCache | None = None) -> Tensor:
         """(B, T, 3, H, W) -> (B, 1, 3, 4H, 4W): the centre frame."""

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vsrkit.models.anatomy import Anatomy, Flow, flow_switch
+from vsrkit.models.anatomy import Anatomy, Flow, Switch
 from vsrkit.models.layers.blocks import check_frames
 from vsrkit.models.layers.flow import IMAGENET_MEAN, IMAGENET_STD, warp
 from vsrkit.models.layers.resample import imresize
@@ -46,10 +46,8 @@ class TOFlow(nn.Module):
     @property
     def anatomy(self) -> Anatomy:
         """Flow from the centre to every neighbour."""
-        return Anatomy(
-            flow=Flow(between=self._flow_between, targets="window"),
-            switches=(flow_switch("spynet"),),
-        )
+        flow = Flow(between=self._flow_between, targets="window")
+        return Anatomy(flow=flow, switches=(Switch.flow("spynet"),))
 
     def _flow_between(self, a: Tensor, b: Tensor) -> Tensor:
         """The network sees enlarged frames; its flow is averaged back to LR size."""

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vsrkit.models.anatomy import Anatomy, Flow, flow_switch
+from vsrkit.models.anatomy import Anatomy, Flow, Switch
 from vsrkit.models.layers.blocks import check_frames, conv3x3, reflect_to_multiple
 from vsrkit.models.layers.flow import warp
 from vsrkit.models.layers.resample import imresize
@@ -51,10 +51,8 @@ class VESPCN(nn.Module):
     @property
     def anatomy(self) -> Anatomy:
         """Flow from the centre to both neighbours."""
-        return Anatomy(
-            flow=Flow(between=self._flow_between, targets="window"),
-            switches=(flow_switch("motion"),),
-        )
+        flow = Flow(between=self._flow_between, targets="window")
+        return Anatomy(flow=flow, switches=(Switch.flow("motion"),))
 
     def _flow_between(self, a: Tensor, b: Tensor) -> Tensor:
         if self.config.luma:

@@ -14,20 +14,7 @@ from torch import Tensor, nn
 
 from vsrkit.errors import VsrkitError
 from vsrkit.hardware.threads import run_parallel, run_per_frame
-from vsrkit.models.anatomy import (
-    TAIL_STAGE,
-    Anatomy,
-    Attention,
-    Flow,
-    Stage,
-    Switch,
-    Tap,
-    chain_switches,
-    detail_switch,
-    flow_switch,
-    residual_stage,
-    residual_switch,
-)
+from vsrkit.models.anatomy import Anatomy, Attention, Flow, Stage, Switch, Tap
 from vsrkit.models.layers.blocks import (
     FrameNorm,
     Tower,
@@ -171,7 +158,7 @@ class VSRT(nn.Module):
                 "warped onto it."
             )
             stages.append(Stage(f"layer {number}, feed-forward", words, middle, Tap(module=name)))
-        return (*stages, residual_stage("reconstruction"), TAIL_STAGE)
+        return (*stages, Stage.residual("reconstruction"), Stage.tail())
 
     def _switches(self, layers: list[str]) -> tuple[Switch, ...]:
         switches: list[Switch] = []
@@ -179,14 +166,14 @@ class VSRT(nn.Module):
             words = "No patch attends to another (the paper's w/o STCSA, but without retraining)."
             switches.append(Switch("attention", words, tuple(f"{n}.attention" for n in layers)))
         if self.flow is not None:
-            switches.append(flow_switch("flow"))
+            switches.append(Switch.flow("flow"))
         if self.config.feed_forward != "token":
             towers = ([f"{n}.feed_forward.from_{d}" for n in layers] for d in ("next", "prev"))
-            switches.extend(chain_switches(*towers))
+            switches.extend(Switch.chains(*towers))
         words = "Only attention moves features between frames."
         modules = tuple(f"{name}.feed_forward" for name in layers)
         switches.append(Switch("feed-forward layers", words, modules))
-        return (*switches, residual_switch("reconstruction"), detail_switch())
+        return (*switches, Switch.residual("reconstruction"), Switch.tail())
 
     def forward(
         self, clip: Tensor, keep: slice | None = None, cache: WindowCache | None = None

@@ -23,22 +23,7 @@ from torch import Tensor, nn
 
 from vsrkit.errors import VsrkitError
 from vsrkit.hardware.threads import run_from_both_ends, run_halves
-from vsrkit.models.anatomy import (
-    FUSION_STAGE,
-    TAIL_STAGE,
-    Anatomy,
-    Attention,
-    Flow,
-    Stage,
-    Switch,
-    Tap,
-    chain_stages,
-    chain_switches,
-    detail_switch,
-    flow_switch,
-    residual_stage,
-    residual_switch,
-)
+from vsrkit.models.anatomy import Anatomy, Attention, Flow, Stage, Switch, Tap
 from vsrkit.models.layers.blocks import (
     Tower,
     TwoStageTail,
@@ -163,18 +148,18 @@ class VSRTSmall(nn.Module):
             flow=Flow(between=self._flow_between) if has_flow else None,
             attention=(attention,) if attends else (),
             stages=(
-                *chain_stages("backward_tower", "forward_tower"),
-                FUSION_STAGE,
+                *Stage.chains("backward_tower", "forward_tower"),
+                Stage.fusion(),
                 *((stage,) if attends else ()),
-                residual_stage("head"),
-                TAIL_STAGE,
+                Stage.residual("head"),
+                Stage.tail(),
             ),
             switches=(
                 *((switch,) if attends else ()),
-                *((flow_switch("flow"),) if has_flow else ()),
-                *chain_switches(["backward_tower"], ["forward_tower"]),
-                residual_switch("head"),
-                detail_switch(),
+                *((Switch.flow("flow"),) if has_flow else ()),
+                *Switch.chains(["backward_tower"], ["forward_tower"]),
+                Switch.residual("head"),
+                Switch.tail(),
             ),
         )
 

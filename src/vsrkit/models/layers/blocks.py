@@ -6,9 +6,9 @@ without them, or if gradients are needed, the plain operations run. In float32 t
 bit by bit; in bfloat16 the fused ones are rounded once less.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
 import torch
@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from vsrkit.errors import VsrkitError
 
+S = TypeVar("S")  # state of a recurrent model
 PADDING, STRIDE, DILATION, GROUPS = [1, 1], [1, 1], [1, 1], 1  # of fused convolutions
 
 
@@ -302,6 +303,24 @@ class TwoStageTail(nn.Module):
         if self.conv_hr is not None:
             x = activated(self.conv_hr, x, self.slope)
         return self.conv_last(x)
+
+
+def step_through(
+    step: Callable[[Tensor, S], tuple[Tensor, S]], clip: Tensor, keep: slice | None, state: S
+) -> Tensor:
+    """Run a model with a carried state: (B, T, 3, H, W) -> (B, T', 3, sH, sW).
+
+    step: (frame, state) -> (result, next state)
+    keep: the frames to return; None for all
+    state: before the first frame
+    """
+    start, stop, _ = (keep or slice(None)).indices(clip.shape[1])
+    results = []
+    for i in range(stop):
+        sr, state = step(clip[:, i], state)
+        if i >= start:
+            results.append(sr)
+    return torch.stack(results, 1)
 
 
 def check_frames(clip: Tensor, frames: int) -> None:

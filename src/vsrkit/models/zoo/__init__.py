@@ -93,11 +93,10 @@ def _build(architecture: str, config: Any, **options: int | None) -> nn.Module:
 
 def local_weights(name: str) -> Path | None:
     """The weight file of a named model, if it lies in the package or the cache directory."""
-    file = MODELS[name].weights
-    if file is None:
+    if not MODELS[name].weights:
         return None
-    places = (SHIPPED, cache_directory() / "weights")
-    return next((place / file for place in places if (place / file).is_file()), None)
+    paths = (folder / f"{name}.safetensors" for folder in (SHIPPED, cache_directory() / "weights"))
+    return next((path for path in paths if path.is_file()), None)
 
 
 def default_model() -> str:

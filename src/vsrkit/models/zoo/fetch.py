@@ -83,7 +83,7 @@ def list_weights() -> list[Row]:
             source=_where_from(name),
         )
         for name, entry in MODELS.items()
-        if entry.weights is not None
+        if entry.weights
     ]
 
 
@@ -129,10 +129,9 @@ def _target(name: str) -> Path:
     if name not in MODELS:
         known = ", ".join(row.name for row in list_weights())
         raise UnknownModelError(f"no model called {name!r}; weights exist for {known}")
-    file = MODELS[name].weights
-    if file is None:
+    if not MODELS[name].weights:
         raise WeightsError(f"{name} has no weight file; `vsrkit weights list` shows what has")
-    return cache_directory() / "weights" / file
+    return cache_directory() / "weights" / f"{name}.safetensors"
 
 
 def _source(name: str) -> Source:

@@ -1,4 +1,4 @@
-"""Which models there are: a table of architectures and a table of named models."""
+"""The table of architectures and the table of named models."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -27,298 +27,126 @@ from vsrkit.models import (
 from vsrkit.models.zoo import vsrt_files
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Architecture:
-    """How one paper's network is built, and recognised in a public weight file."""
+    """How the network of a paper is built, and recognised in a public weight file.
 
-    config: type[Any]  # a frozen dataclass
-    build: Callable[[Any], nn.Module]  # config -> model with fresh weights
-    # Public tensors -> config, or None if they are not of this architecture.
+    config: a frozen dataclass
+    build: config -> model with initial weights
+    detect: public tensors -> config, or None if they belong to another architecture
+    public_name: vsrkit's tensor name -> the name in public files
+    translate: tensors in other public naming styles -> in the style of `public_name`
+    """
+
+    config: type[Any]
+    build: Callable[[Any], nn.Module]
     detect: Callable[[Mapping[str, Tensor]], Any | None] = lambda tensors: None
-    public_name: Callable[[str], str] = str  # our tensor name -> the name in public files
-    translate: Callable[[Mapping[str, Tensor]], dict[str, Tensor]] = dict  # other public styles
+    public_name: Callable[[str], str] = str
+    translate: Callable[[Mapping[str, Tensor]], dict[str, Tensor]] = dict
 
 
 ARCHITECTURES: dict[str, Architecture] = {
-    "bicubic": Architecture(config=bicubic.BicubicConfig, build=bicubic.Bicubic),
+    "bicubic": Architecture(bicubic.BicubicConfig, bicubic.Bicubic),
     "vsrt": Architecture(
-        config=vsrt.VSRTConfig,
-        build=vsrt.VSRT,
-        detect=vsrt_files.detect,
-        public_name=vsrt_files.public_name,
-        translate=vsrt_files.translate,
+        vsrt.VSRTConfig, vsrt.VSRT, vsrt_files.detect, vsrt_files.public_name, vsrt_files.translate
     ),
-    "vsrt-small": Architecture(config=vsrt_small.SmallConfig, build=vsrt_small.VSRTSmall),
+    "vsrt-small": Architecture(vsrt_small.SmallConfig, vsrt_small.VSRTSmall),
     "basicvsr": Architecture(
-        config=basicvsr.BasicVSRConfig,
-        build=basicvsr.BasicVSR,
-        detect=basicvsr.detect,
-        public_name=basicvsr.public_name,
-        translate=basicvsr.translate,
+        basicvsr.BasicVSRConfig,
+        basicvsr.BasicVSR,
+        basicvsr.detect,
+        basicvsr.public_name,
+        basicvsr.translate,
     ),
     "iconvsr": Architecture(
-        config=iconvsr.IconVSRConfig,
-        build=iconvsr.IconVSR,
-        detect=iconvsr.detect,
-        public_name=iconvsr.public_name,
-        translate=iconvsr.translate,
+        iconvsr.IconVSRConfig,
+        iconvsr.IconVSR,
+        iconvsr.detect,
+        basicvsr.public_name,
+        iconvsr.translate,
     ),
-    "edvr": Architecture(
-        config=edvr.EDVRConfig,
-        build=edvr.EDVR,
-        detect=edvr.detect,
-        public_name=edvr.public_name,
-        translate=edvr.translate,
-    ),
-    "tdan": Architecture(
-        config=tdan.TDANConfig,
-        build=tdan.TDAN,
-        detect=tdan.detect,
-        public_name=tdan.public_name,
-        translate=tdan.translate,
-    ),
-    "rcan": Architecture(
-        config=rcan.RCANConfig,
-        build=rcan.RCAN,
-        detect=rcan.detect,
-        translate=rcan.translate,
-    ),
+    "edvr": Architecture(edvr.EDVRConfig, edvr.EDVR, edvr.detect, edvr.public_name, edvr.translate),
+    "tdan": Architecture(tdan.TDANConfig, tdan.TDAN, tdan.detect, tdan.public_name, tdan.translate),
+    "rcan": Architecture(rcan.RCANConfig, rcan.RCAN, rcan.detect, translate=rcan.translate),
     "toflow": Architecture(
-        config=toflow.TOFlowConfig,
-        build=toflow.TOFlow,
-        detect=toflow.detect,
-        public_name=toflow.public_name,
-        translate=toflow.translate,
+        toflow.TOFlowConfig, toflow.TOFlow, toflow.detect, toflow.public_name, toflow.translate
     ),
-    "duf": Architecture(
-        config=duf.DUFConfig,
-        build=duf.DUF,
-        detect=duf.detect,
-        public_name=duf.public_name,
-    ),
-    "rbpn": Architecture(
-        config=rbpn.RBPNConfig,
-        build=rbpn.RBPN,
-        detect=rbpn.detect,
-        public_name=rbpn.public_name,
-    ),
-    "frvsr": Architecture(
-        config=frvsr.FRVSRConfig,
-        build=frvsr.FRVSR,
-        detect=frvsr.detect,
-    ),
-    "rrn": Architecture(
-        config=rrn.RRNConfig,
-        build=rrn.RRN,
-        detect=rrn.detect,
-        public_name=rrn.public_name,
-    ),
-    "rsdn": Architecture(
-        config=rsdn.RSDNConfig,
-        build=rsdn.RSDN,
-        detect=rsdn.detect,
-        public_name=rsdn.public_name,
-    ),
-    "vespcn": Architecture(
-        config=vespcn.VESPCNConfig,
-        build=vespcn.VESPCN,
-        detect=vespcn.detect,
-    ),
-    "spmc": Architecture(
-        config=spmc.SPMCConfig,
-        build=spmc.SPMC,
-        detect=spmc.detect,
-    ),
+    "duf": Architecture(duf.DUFConfig, duf.DUF, duf.detect, duf.public_name),
+    "rbpn": Architecture(rbpn.RBPNConfig, rbpn.RBPN, rbpn.detect, rbpn.public_name),
+    "frvsr": Architecture(frvsr.FRVSRConfig, frvsr.FRVSR, frvsr.detect),
+    "rrn": Architecture(rrn.RRNConfig, rrn.RRN, rrn.detect, rrn.public_name),
+    "rsdn": Architecture(rsdn.RSDNConfig, rsdn.RSDN, rsdn.detect, rsdn.public_name),
+    "vespcn": Architecture(vespcn.VESPCNConfig, vespcn.VESPCN, vespcn.detect),
+    "spmc": Architecture(spmc.SPMCConfig, spmc.SPMC, spmc.detect),
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Entry:
-    """A named model: an architecture with its numbers, and where its weights come from."""
+    """A named model.
+
+    architecture: a key of `ARCHITECTURES`
+    config: its configuration
+    summary: one line for the list of models
+    licence: of the public weights
+    weights: whether it has a weight file, NAME.safetensors in the package or the cache directory
+    """
 
     architecture: str
     config: Any
     summary: str
-    licence: str = "Apache-2.0"  # of the public weights, where there are any
-    weights: str | None = None  # file name inside the package or the cache directory
+    licence: str = "Apache-2.0"
+    weights: bool = True
 
 
 MODELS: dict[str, Entry] = {
     "bicubic": Entry(
-        architecture="bicubic",
-        config=bicubic.BicubicConfig(),
-        summary="Bicubic interpolation, the floor of every table",
+        "bicubic",
+        bicubic.BicubicConfig(),
+        "Bicubic interpolation, the baseline",
+        weights=False,
     ),
-    "vsrt-s": Entry(
-        architecture="vsrt-small",
-        config=vsrt_small.SMALL,
-        summary="Our small VSR-Transformer, each frame once",
-        weights="vsrt-s.safetensors",
-    ),
+    "vsrt-s": Entry("vsrt-small", vsrt_small.SMALL, "Small VSR-Transformer, each frame once"),
     "vsrt-s-web": Entry(
-        architecture="vsrt-small",
-        config=vsrt_small.SMALL,
-        summary="The same, trained on for compressed video; what `upscale` uses",
-        weights="vsrt-s-web.safetensors",
+        "vsrt-small",
+        vsrt_small.SMALL,
+        "vsrt-s for compressed video; the default of `upscale`",
     ),
-    "vsrt-m": Entry(
-        architecture="vsrt-small",
-        config=vsrt_small.MEDIUM,
-        summary="Our larger VSR-Transformer, for those who wait",
-        weights="vsrt-m.safetensors",
-    ),
-    "vsrt-reds": Entry(
-        architecture="vsrt",
-        config=vsrt.REDS,
-        summary="VSR-Transformer as released, 5 frames",
-        weights="vsrt-reds.safetensors",
-    ),
-    "vsrt-vimeo": Entry(
-        architecture="vsrt",
-        config=vsrt.VIMEO,
-        summary="VSR-Transformer as released, 7 frames",
-        weights="vsrt-vimeo.safetensors",
-    ),
-    "vsrt-paper": Entry(
-        architecture="vsrt",
-        config=vsrt.PAPER,
-        summary="VSR-Transformer as the paper's text has it, 5 frames",
-        weights="vsrt-paper.safetensors",
-    ),
+    "vsrt-m": Entry("vsrt-small", vsrt_small.MEDIUM, "Larger VSR-Transformer, slower and better"),
+    "vsrt-reds": Entry("vsrt", vsrt.REDS, "VSR-Transformer as released, 5 frames"),
+    "vsrt-vimeo": Entry("vsrt", vsrt.VIMEO, "VSR-Transformer as released, 7 frames"),
+    "vsrt-paper": Entry("vsrt", vsrt.PAPER, "VSR-Transformer as in the paper's text, 5 frames"),
     "basicvsr-reds4": Entry(
-        architecture="basicvsr",
-        config=basicvsr.BasicVSRConfig(),
-        summary="BasicVSR, trained on REDS by its authors",
-        weights="basicvsr-reds4.safetensors",
+        "basicvsr", basicvsr.BasicVSRConfig(), "BasicVSR, trained on REDS by its authors"
     ),
     "basicvsr-vimeo90k-bi": Entry(
-        architecture="basicvsr",
-        config=basicvsr.BasicVSRConfig(),
-        summary="BasicVSR, trained on Vimeo-90K made small by bicubic",
-        weights="basicvsr-vimeo90k-bi.safetensors",
+        "basicvsr",
+        basicvsr.BasicVSRConfig(),
+        "BasicVSR, trained on Vimeo-90K, bicubic",
     ),
     "basicvsr-vimeo90k-bd": Entry(
-        architecture="basicvsr",
-        config=basicvsr.BasicVSRConfig(),
-        summary="BasicVSR, trained on Vimeo-90K made small by blur and subsampling",
-        weights="basicvsr-vimeo90k-bd.safetensors",
+        "basicvsr",
+        basicvsr.BasicVSRConfig(),
+        "BasicVSR, trained on Vimeo-90K, blur and subsampling",
     ),
-    "iconvsr-reds": Entry(
-        architecture="iconvsr",
-        config=iconvsr.REDS,
-        summary="IconVSR, key frames refilled from 5 frames",
-        weights="iconvsr-reds.safetensors",
-    ),
+    "iconvsr-reds": Entry("iconvsr", iconvsr.REDS, "IconVSR, key frames refilled from 5 frames"),
     "iconvsr-vimeo90k": Entry(
-        architecture="iconvsr",
-        config=iconvsr.VIMEO,
-        summary="IconVSR, key frames refilled from 7 frames",
-        weights="iconvsr-vimeo90k.safetensors",
+        "iconvsr", iconvsr.VIMEO, "IconVSR, key frames refilled from 7 frames"
     ),
-    "edvr-m": Entry(
-        architecture="edvr",
-        config=edvr.MEDIUM,
-        summary="EDVR-M, 5 frames",
-        weights="edvr-m.safetensors",
-    ),
-    "edvr-l": Entry(
-        architecture="edvr",
-        config=edvr.LARGE,
-        summary="EDVR-L, 5 frames",
-        weights="edvr-l.safetensors",
-    ),
-    "edvr-l-vimeo90k": Entry(
-        architecture="edvr",
-        config=edvr.LARGE_VIMEO,
-        summary="EDVR-L, 7 frames",
-        weights="edvr-l-vimeo90k.safetensors",
-    ),
-    "tdan": Entry(
-        architecture="tdan",
-        config=tdan.TDANConfig(),
-        summary="TDAN, 5 frames",
-        licence="MIT",
-        weights="tdan.safetensors",
-    ),
-    "rcan": Entry(
-        architecture="rcan",
-        config=rcan.RCANConfig(),
-        summary="RCAN, frame by frame",
-        licence="not stated",
-        weights="rcan.safetensors",
-    ),
-    "toflow": Entry(
-        architecture="toflow",
-        config=toflow.TOFlowConfig(),
-        summary="TOFlow, 7 frames enlarged by bicubic",
-        licence="MIT",
-        weights="toflow.safetensors",
-    ),
-    "duf-16l": Entry(
-        architecture="duf",
-        config=duf.L16,
-        summary="DUF-16L, 7 frames",
-        licence="not stated",
-        weights="duf-16l.safetensors",
-    ),
-    "duf-28l": Entry(
-        architecture="duf",
-        config=duf.L28,
-        summary="DUF-28L, 7 frames",
-        licence="not stated",
-        weights="duf-28l.safetensors",
-    ),
-    "duf-52l": Entry(
-        architecture="duf",
-        config=duf.L52,
-        summary="DUF-52L, 7 frames",
-        licence="not stated",
-        weights="duf-52l.safetensors",
-    ),
-    "rbpn": Entry(
-        architecture="rbpn",
-        config=rbpn.RBPNConfig(),
-        summary="RBPN, 7 frames and a flow without weights",
-        licence="MIT",
-        weights="rbpn.safetensors",
-    ),
-    "frvsr": Entry(
-        architecture="frvsr",
-        config=frvsr.FRVSRConfig(),
-        summary="FRVSR 10-128, forward only",
-        weights="frvsr.safetensors",
-    ),
-    "rrn-5l": Entry(
-        architecture="rrn",
-        config=rrn.L5,
-        summary="RRN-5L, forward only",
-        licence="not stated",
-        weights="rrn-5l.safetensors",
-    ),
-    "rrn-10l": Entry(
-        architecture="rrn",
-        config=rrn.L10,
-        summary="RRN-10L, forward only",
-        licence="not stated",
-        weights="rrn-10l.safetensors",
-    ),
-    "rsdn": Entry(
-        architecture="rsdn",
-        config=rsdn.RSDNConfig(),
-        summary="RSDN9-128, forward only",
-        licence="not stated",
-        weights="rsdn.safetensors",
-    ),
-    "vespcn": Entry(
-        architecture="vespcn",
-        config=vespcn.VESPCNConfig(),
-        summary="VESPCN after the paper, 3 frames, brightness",
-        weights="vespcn.safetensors",
-    ),
-    "spmc": Entry(
-        architecture="spmc",
-        config=spmc.SPMCConfig(),
-        summary="SPMC after the paper, 3 frames, brightness",
-        weights="spmc.safetensors",
-    ),
+    "edvr-m": Entry("edvr", edvr.MEDIUM, "EDVR-M, 5 frames"),
+    "edvr-l": Entry("edvr", edvr.LARGE, "EDVR-L, 5 frames"),
+    "edvr-l-vimeo90k": Entry("edvr", edvr.LARGE_VIMEO, "EDVR-L, 7 frames"),
+    "tdan": Entry("tdan", tdan.TDANConfig(), "TDAN, 5 frames", "MIT"),
+    "rcan": Entry("rcan", rcan.RCANConfig(), "RCAN, frame by frame", "not stated"),
+    "toflow": Entry("toflow", toflow.TOFlowConfig(), "TOFlow, 7 frames enlarged by bicubic", "MIT"),
+    "duf-16l": Entry("duf", duf.L16, "DUF-16L, 7 frames", "not stated"),
+    "duf-28l": Entry("duf", duf.L28, "DUF-28L, 7 frames", "not stated"),
+    "duf-52l": Entry("duf", duf.L52, "DUF-52L, 7 frames", "not stated"),
+    "rbpn": Entry("rbpn", rbpn.RBPNConfig(), "RBPN, 7 frames and a flow without weights", "MIT"),
+    "frvsr": Entry("frvsr", frvsr.FRVSRConfig(), "FRVSR 10-128, forward only"),
+    "rrn-5l": Entry("rrn", rrn.L5, "RRN-5L, forward only", "not stated"),
+    "rrn-10l": Entry("rrn", rrn.L10, "RRN-10L, forward only", "not stated"),
+    "rsdn": Entry("rsdn", rsdn.RSDNConfig(), "RSDN9-128, forward only", "not stated"),
+    "vespcn": Entry("vespcn", vespcn.VESPCNConfig(), "VESPCN from the paper, 3 frames, luma"),
+    "spmc": Entry("spmc", spmc.SPMCConfig(), "SPMC from the paper, 3 frames, luma"),
 }
