@@ -8,7 +8,19 @@ from xml.etree import ElementTree
 import pytest
 from tests.research.artists import lines_of
 
-from vsrkit.research.plots import draw_line, label_panel, new_figure, write_csv, write_figure
+from vsrkit.research.plots import draw_line, label_panel, panel_figure, write_csv, write_figure
+
+
+def new_figure(title, panels):
+    """A figure with empty panels, and its panels."""
+    figure = panel_figure(title, range(panels), lambda axes, group: None)
+    return figure, figure.axes
+
+
+def test_groups_are_drawn_into_their_panels():
+    drawn = []
+    figure = panel_figure("title", "abcd", lambda axes, group: drawn.append((axes, group)))
+    assert drawn == list(zip(figure.axes, "abcd", strict=True))
 
 
 def test_a_panel_has_its_lines_labels_and_scale():

@@ -1,10 +1,10 @@
 """Line plots (SVG, by matplotlib) and tables (CSV) of experiments."""
 
 import csv
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from math import ceil
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from vsrkit.errors import VsrkitError
 
@@ -24,24 +24,30 @@ BLUE, ORANGE, GREEN, PURPLE = COLOURS[:4]
 GREY = COLOURS[-1]
 PANEL_SIZE = (3.9, 3.0)  # inches, with labels
 LEGEND_COLUMNS = 3
+T = TypeVar("T")
 
 
-def new_figure(title: str, panels: int, *, columns: int = 3) -> tuple[Figure, list[Axes]]:
-    """An empty figure with a grid of panels.
+def panel_figure(
+    title: str, groups: Sequence[T], draw: Callable[[Axes, T], None], *, columns: int = 3
+) -> Figure:
+    """A figure with a panel for each group of data.
 
     title: the heading of the whole figure.
-    panels: how many pairs of axes it has, filled row by row.
-    columns: panels in a row; fewer if there are not as many.
+    groups: the data of each panel, row by row.
+    draw: draws one group into the axes of its panel.
+    columns: panels in a row; fewer if there are not as many groups.
     """
-    columns = min(columns, panels)
-    rows = ceil(panels / columns)
+    columns = min(columns, len(groups))
+    rows = ceil(len(groups) / columns)
     width, height = PANEL_SIZE
     figure = Figure(figsize=(width * columns, height * rows + 0.8), layout="constrained")
     figure.suptitle(title, fontsize=13, fontweight="bold")
-    axes = list(figure.subplots(rows, columns, squeeze=False).flat)
-    for unused in axes[panels:]:
+    panels = list(figure.subplots(rows, columns, squeeze=False).flat)
+    for axes, group in zip(panels, groups, strict=False):
+        draw(axes, group)
+    for unused in panels[len(groups) :]:
         unused.remove()
-    return figure, axes[:panels]
+    return figure
 
 
 def label_panel(axes: Axes, title: str, *, x: str, y: str, note: str = "") -> None:

@@ -61,9 +61,9 @@ def test_untrained_weights_are_reported(frames, tmp_path, monkeypatch, capsys, c
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--frame", "4"], "has frames 0 to 3, not 4"),
-        (["--frame", "-1"], "has frames 0 to 3, not -1"),
-        (["--pixel", "40,3"], "pixel 40,3 lies outside of"),
+        (["--frame", "4"], "has frames 0 to 3, there is no frame 4"),
+        (["--frame", "-1"], "has frames 0 to 3, there is no frame -1"),
+        (["--pixel", "40,3"], "pixel 40,3 is outside of"),
         (["--pixel", "3,-1"], "x is 0 to 39, y 0 to 35"),
         (["--pixel", "middle"], "expected a pixel as X,Y in whole numbers, got 'middle'"),
         (["--side", "4"], "must be at least 32 pixels, got 4"),
@@ -85,9 +85,9 @@ def test_wrong_clips_give_one_line(frames, tmp_path, monkeypatch, capsys):
     one = tmp_path / "one"
     write_image(one / "0.png", torch.rand(3, 36, 40))
     for clip, message in (
-        (tmp_path / "missing.mp4", "there is no"),
+        (tmp_path / "missing.mp4", "does not exist"),
         (tmp_path / "text.mp4", "cannot read"),
-        (tmp_path / "empty", "holds no frames"),
+        (tmp_path / "empty", "contains no frames"),
         (one, "has only 1 frame"),
         (one / "0.png", "has only 1 frame"),
     ):

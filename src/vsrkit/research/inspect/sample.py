@@ -1,4 +1,4 @@
-"""The few frames, and the part of them, that a model is watched on."""
+"""The clip that a model is inspected on: a few frames, cropped around one pixel."""
 
 from dataclasses import dataclass
 from itertools import islice
@@ -16,21 +16,21 @@ from vsrkit.models.layers.blocks import pad_to
 from vsrkit.models.spec import Carried, Context, Segments, Spec, Window
 from vsrkit.video.images import is_image
 
-AROUND = 3  # frames on either side, for models that would take a whole shot
-BEFORE = 6  # frames before, for models that only look back
-FAR = 10  # frames on either side in which cuts are looked for
+AROUND = 3  # frames on either side, for models that run on segments of a shot
+BEFORE = 6  # previous frames, for models that carry a state forward
+FAR = 10  # frames on either side that are searched for cuts
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A clip as the model is given it, and which frame and pixel of it are looked at."""
+    """The input of a model, and the frame and pixel of it that are inspected."""
 
     clip: Tensor  # (1, T, 3, H, W)
-    numbers: list[int]  # of its frames, in the file
-    centre: int  # the chosen frame: its place in the clip
+    numbers: list[int]  # of its frames in the file, from 0
+    centre: int  # index of the chosen frame in the clip
     pixel: tuple[int, int]  # (x, y) in the clip
     corner: tuple[int, int]  # (x, y) of the clip's corner in the whole frame
-    whole: Tensor  # (3, H', W'): the chosen frame
+    whole: Tensor  # (3, H', W'): the chosen frame, not cropped
 
     @property
     def frame(self) -> Tensor:
@@ -46,21 +46,24 @@ def take_sample(
     pixel: tuple[int, int] | None = None,
     side: int = 128,
 ) -> Sample:
-    """Cut from a video or a folder of frames what a model needs for one frame.
+    """Read the frames that a model needs for one frame, cropped around a pixel.
 
-    frame: its number, from 0; the middle one if None. pixel: (x, y), the middle one if None.
-    side: of the square around the pixel; a model that takes one size only gets that.
+    source: a video, a folder of frames, or a single picture.
+    spec: of the model.
+    frame: number of the frame, from 0; None for the middle one.
+    pixel: (x, y) in the frame; None for the middle one.
+    side: of the square around the pixel; a model with a fixed size gets that size instead.
     """
     frames = open_clip(source)
     check_length(frames, spec, source)
     number = len(frames) // 2 if frame is None else frame
     if not 0 <= number < len(frames):
-        raise VsrkitError(f"{source} has frames 0 to {len(frames) - 1}, not {number}")
+        raise VsrkitError(f"{source} has frames 0 to {len(frames) - 1}, there is no frame {number}")
     height, width = frames.size
     x, y = pixel or (width // 2, height // 2)
     if not (0 <= x < width and 0 <= y < height):
         raise VsrkitError(
-            f"pixel {x},{y} lies outside of {source}: x is 0 to {width - 1}, y 0 to {height - 1}"
+            f"pixel {x},{y} is outside of {source}: x is 0 to {width - 1}, y 0 to {height - 1}"
         )
     first, shot = _shot_around(frames, number)
     places, centre = frames_around(number - first, len(shot), spec.context)
@@ -79,22 +82,24 @@ def take_sample(
 
 
 def open_clip(source: Path) -> Frames:
-    """A video file, a folder of frames, or a single picture, as frames."""
+    """Open a video file, a folder of frames, or a single picture."""
     if source.is_dir():
         frames, _ = list_frames(source)
         if frames is None:
-            raise DataError(f"{source} holds no frames; give a folder of pictures or a video")
+            raise DataError(
+                f"{source} contains no frames; expected a video or a folder of pictures"
+            )
         return frames
     if not source.exists():
-        raise DataError(f"there is no {source}; give a video or a folder of frames")
+        raise DataError(f"{source} does not exist; expected a video or a folder of frames")
     return FrameFiles((source,)) if is_image(source) else open_video(source)
 
 
 def check_length(frames: Frames, spec: Spec, source: Path) -> None:
-    """One frame shows nothing of a model that looks at several."""
+    """Raise DataError if there is one frame, but the model takes several."""
     if len(frames) == 1 and spec.context != Window(1, "all"):
         raise DataError(
-            f"{source} has only 1 frame, and this model looks at several; give a clip of 2 or more"
+            f"{source} has only 1 frame, but this model takes several; use a clip of 2 or more"
         )
 
 
@@ -112,7 +117,7 @@ def frames_around(number: int, count: int, context: Context) -> tuple[list[int],
 
 
 def _shot_around(frames: Frames, number: int) -> tuple[int, list[Tensor]]:
-    """The shot of a frame, as far as a model may look: the first frame's number, and its frames."""
+    """The shot of a frame, at most FAR frames on either side: its first number, its frames."""
     low, high = max(0, number - FAR), min(len(frames), number + FAR + 1)
     if isinstance(frames, FrameFiles):
         read = FrameFiles(frames.paths[low:high]).read()
@@ -126,5 +131,5 @@ def _shot_around(frames: Frames, number: int) -> tuple[int, list[Tensor]]:
 
 
 def _start(place: int, side: int, length: int) -> int:
-    """Where a piece of `side` pixels around `place` begins, inside `length` as far as it fits."""
+    """The first of `side` pixels around `place`, moved inside 0 to `length` if possible."""
     return max(0, min(place - side // 2, length - side))

@@ -8,18 +8,11 @@ from statistics import median
 from typing import Any
 
 from vsrkit.evaluate.tables import load_published
-from vsrkit.research.plots import (
-    COLOURS,
-    Axes,
-    Figure,
-    draw_line,
-    label_panel,
-    new_figure,
-    write_csv,
-    write_figure,
-)
+from vsrkit.research import plots
 from vsrkit.research.reproduce.ablation import Plan, chosen_variants, read_log, run_dir
 from vsrkit.research.reproduce.ablation_settings import Variant
+
+LABELS = {"psnr_y": "PSNR-Y, dB", "loss": "training loss"}  # of the log values in the figure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,10 +90,10 @@ def write_ablation(plan: Plan, folder: Path) -> list[Path]:
     rows = ablation_rows(plan, folder)
     files = [folder / f"ablation.{kind}" for kind in ("md", "csv", "json", "svg")]
     files[0].write_text(as_markdown(plan, rows), encoding="utf-8")
-    write_csv(files[1], (asdict(row) for row in rows))
+    plots.write_csv(files[1], (asdict(row) for row in rows))
     content: dict[str, Any] = {"plan": asdict(plan), "rows": [asdict(row) for row in rows]}
     files[2].write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-    write_figure(files[3], ablation_figure(plan, folder))
+    plots.write_figure(files[3], ablation_figure(plan, folder))
     return files
 
 
@@ -146,27 +139,28 @@ def describe(plan: Plan) -> str:
     )
 
 
-def ablation_figure(plan: Plan, folder: Path) -> Figure:
+def ablation_figure(plan: Plan, folder: Path) -> plots.Figure:
     """PSNR and training loss of every variant against steps."""
-    figure, panels = new_figure(f"Ablation of {plan.settings.model}", 2)
-    names = (("psnr_y", "PSNR-Y, dB"), ("loss", "training loss"))
-    for axes, (name, label) in zip(panels, names, strict=True):
+
+    def draw(axes: plots.Axes, name: str) -> None:
         for number, variant in enumerate(chosen_variants(plan.settings)):
             logs = [
                 dict(read_log(run_dir(folder, variant, seed), name))
                 for seed in range(plan.settings.seeds)
             ]
-            _draw_seeds(axes, variant.name, logs, COLOURS[number % len(COLOURS)], name == "psnr_y")
-        label_panel(axes, label, x="step", y=label)
-    return figure
+            colour = plots.COLOURS[number % len(plots.COLOURS)]
+            _draw_seeds(axes, variant.name, logs, colour, marked=name == "psnr_y")
+        plots.label_panel(axes, LABELS[name], x="step", y=LABELS[name])
+
+    return plots.panel_figure(f"Ablation of {plan.settings.model}", list(LABELS), draw)
 
 
 def _draw_seeds(
-    axes: Axes, name: str, logs: Sequence[dict[int, float]], colour: str, marked: bool
+    axes: plots.Axes, name: str, logs: Sequence[dict[int, float]], colour: str, *, marked: bool
 ) -> None:
     """Draw the mean over seeds with a band from lowest to highest, at the steps of all seeds."""
     steps = sorted(set.intersection(*(set(log) for log in logs)))
     values = [[log[step] for log in logs] for step in steps]
     band = ([min(v) for v in values], [max(v) for v in values])
     means = [_mean(v) for v in values]
-    draw_line(axes, name, steps, means, band=band, colour=colour, marked=marked)
+    plots.draw_line(axes, name, steps, means, band=band, colour=colour, marked=marked)

@@ -8,20 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from vsrkit.research.plots import (
-    BLUE,
-    GREEN,
-    GREY,
-    ORANGE,
-    PURPLE,
-    Axes,
-    Figure,
-    draw_line,
-    label_panel,
-    new_figure,
-    write_csv,
-    write_figure,
-)
+from vsrkit.research import plots
+from vsrkit.research.plots import BLUE, GREEN, GREY, ORANGE, PURPLE, Axes, Figure
 from vsrkit.research.theory.bounds import Descent, theorem2_bound, theorem2_width
 from vsrkit.research.theory.gradient import Cell, vanishes
 from vsrkit.research.theory.learn import (
@@ -40,8 +28,8 @@ BLACK = "#000000"
 def write_gradients(cells: Sequence[Cell], folder: Path) -> list[Path]:
     """Write gradient.csv, a row for each n, k and bias, and gradient.svg, a panel for each k."""
     table, plot = folder / "gradient.csv", folder / "gradient.svg"
-    write_csv(table, (_gradient_row(cell) for cell in cells))
-    write_figure(plot, gradient_figure(cells))
+    plots.write_csv(table, (_gradient_row(cell) for cell in cells))
+    plots.write_figure(plot, gradient_figure(cells))
     return [table, plot]
 
 
@@ -54,12 +42,9 @@ def _gradient_row(cell: Cell) -> dict[str, Any]:
 
 def gradient_figure(cells: Sequence[Cell]) -> Figure:
     """Squared gradient norms and their bounds against n, a panel for each k."""
-    ks = sorted({c.k for c in cells})
+    groups = [[c for c in cells if c.k == k] for k in sorted({c.k for c in cells})]
     title = r"Squared norm of the first gradient, $E\,\|\partial L/\partial W\|^2$"
-    figure, panels = new_figure(title, len(ks))
-    for axes, k in zip(panels, ks, strict=True):
-        _draw_gradients(axes, [c for c in cells if c.k == k])
-    return figure
+    return plots.panel_figure(title, groups, _draw_gradients)
 
 
 def _draw_gradients(axes: Axes, cells: Sequence[Cell]) -> None:
@@ -70,11 +55,15 @@ def _draw_gradients(axes: Axes, cells: Sequence[Cell]) -> None:
         _draw_estimates(axes, plain, "", GREEN, BLUE)
     _draw_estimates(axes, biased, ", with a bias", ORANGE, PURPLE)
     n = [c.n for c in plain]
-    draw_line(axes, "bound as printed", n, [c.printed for c in plain], colour=BLACK, dashed=True)
-    draw_line(axes, "bound that its proof supports", n, [c.supported for c in plain], colour=GREY)
+    plots.draw_line(
+        axes, "bound as printed", n, [c.printed for c in plain], colour=BLACK, dashed=True
+    )
+    plots.draw_line(
+        axes, "bound that its proof supports", n, [c.supported for c in plain], colour=GREY
+    )
     axes.set_yscale("log")
     note = "without a bias both are exactly 0" if zero else ""
-    label_panel(axes, f"k = {k}, q = {q}", x="n", y="squared norm", note=note)
+    plots.label_panel(axes, f"k = {k}, q = {q}", x="n", y="squared norm", note=note)
 
 
 def _draw_estimates(
@@ -85,7 +74,7 @@ def _draw_estimates(
         ("convolutional", convolutional, [c.convolutional for c in cells]),
         ("fully connected", fully_connected, [c.fully_connected for c in cells]),
     ):
-        draw_line(
+        plots.draw_line(
             axes,
             name + suffix,
             [c.n for c in cells],
@@ -132,11 +121,11 @@ def write_learning(result: Learning, folder: Path) -> list[Path]:
         ("bound", result.covered_curves, "A run that Theorem 2 covers"),
     ):
         files += [folder / f"{name}.csv", folder / f"{name}.svg"]
-        write_csv(files[-2], (row for curve in curves for row in _curve_rows(curve)))
-        write_figure(files[-1], learning_figure(curves, title))
+        plots.write_csv(files[-2], (row for curve in curves for row in _curve_rows(curve)))
+        plots.write_figure(files[-1], learning_figure(curves, title))
     files += [folder / "separable.csv", folder / "separable.svg"]
-    write_csv(files[-2], (_separability_row(s) for s in result.separability))
-    write_figure(files[-1], separability_figure(result.separability))
+    plots.write_csv(files[-2], (_separability_row(s) for s in result.separability))
+    plots.write_figure(files[-1], separability_figure(result.separability))
     return files
 
 
@@ -169,13 +158,12 @@ def _bound_at(run: Descent, step: int) -> float:
 def learning_figure(curves: Sequence[Curve], title: str) -> Figure:
     """Losses against steps, a panel for each n and k."""
     runs = sorted({c.run for c in curves}, key=lambda run: (run.k, run.n))
-    figure, panels = new_figure(title, len(runs), columns=len({run.n for run in runs}))
-    for axes, run in zip(panels, runs, strict=True):
-        _draw_learning(axes, run, [c for c in curves if c.run == run])
-    return figure
+    groups = [[c for c in curves if c.run == run] for run in runs]
+    return plots.panel_figure(title, groups, _draw_learning, columns=len({r.n for r in runs}))
 
 
-def _draw_learning(axes: Axes, run: Descent, curves: Sequence[Curve]) -> None:
+def _draw_learning(axes: Axes, curves: Sequence[Curve]) -> None:
+    run = curves[0].run
     steps = shown_steps(run.steps)
     shown = np.array(steps) - 1
     for layer, colour in zip(LAYERS, (GREEN, ORANGE, BLUE), strict=True):
@@ -188,11 +176,13 @@ def _draw_learning(axes: Axes, run: Descent, curves: Sequence[Curve]) -> None:
         means = [c.means[shown] for c in curves if c.layer == "convolutional"]
         _draw_seeds(axes, "its mean over the steps so far", steps, means, PURPLE)
         below = [b if b < 1 else nan for b in bound]
-        draw_line(axes, "Theorem 2's bound on that mean", steps, below, colour=GREY, dashed=True)
+        plots.draw_line(
+            axes, "Theorem 2's bound on that mean", steps, below, colour=GREY, dashed=True
+        )
         note = "the bound is drawn where it is below 1"
     axes.set_ylim(-0.05, 1.15)
     title = f"n = {run.n}, k = {run.k}, q = {run.q:,}"
-    label_panel(axes, title, x="step", y="hinge loss", note=note)
+    plots.label_panel(axes, title, x="step", y="hinge loss", note=note)
 
 
 def _draw_seeds(
@@ -201,7 +191,7 @@ def _draw_seeds(
     """Draw the mean over seeds, with a band from the lowest to the highest."""
     values = np.stack(rows)
     band = (values.min(axis=0).tolist(), values.max(axis=0).tolist())
-    draw_line(axes, name, x, values.mean(axis=0).tolist(), band=band, colour=colour)
+    plots.draw_line(axes, name, x, values.mean(axis=0).tolist(), band=band, colour=colour)
 
 
 def _separability_row(s: Separability) -> dict[str, Any]:
@@ -216,24 +206,21 @@ def _separability_row(s: Separability) -> dict[str, Any]:
 
 def separability_figure(found: Sequence[Separability]) -> Figure:
     """How often Lemma 2's event happened against k, a panel for each delta."""
-    deltas = sorted({s.delta for s in found})
+    groups = [[s for s in found if s.delta == d] for d in sorted({s.delta for s in found})]
     title = r"Lemma 2: how often every sign pattern has $q / 2^{k+1}$ neurons"
-    figure, panels = new_figure(title, len(deltas))
-    for axes, delta in zip(panels, deltas, strict=True):
-        _draw_separability(axes, [s for s in found if s.delta == delta])
-    return figure
+    return plots.panel_figure(title, groups, _draw_separability)
 
 
 def _draw_separability(axes: Axes, found: Sequence[Separability]) -> None:
     k, promised = [s.k for s in found], [s.promised for s in found]
     band = ([s.low for s in found], [s.high for s in found])
     frequencies = [s.frequency for s in found]
-    draw_line(axes, "measured", k, frequencies, band=band, colour=BLUE, marked=True)
-    draw_line(axes, "promised: 1 - delta", k, promised, colour=BLACK, dashed=True)
+    plots.draw_line(axes, "measured", k, frequencies, band=band, colour=BLUE, marked=True)
+    plots.draw_line(axes, "promised: 1 - delta", k, promised, colour=BLACK, dashed=True)
     low = min(*promised, *band[0])
     axes.set_ylim(low - (1 - low) * 0.2, 1 + (1 - low) * 0.1)
     note = f"q = {found[0].q:,} to {found[-1].q:,}"
-    label_panel(axes, f"delta = {found[0].delta:g}", x="k", y="frequency", note=note)
+    plots.label_panel(axes, f"delta = {found[0].delta:g}", x="k", y="frequency", note=note)
 
 
 def describe_learning(result: Learning) -> list[str]:
