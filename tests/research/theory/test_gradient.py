@@ -29,7 +29,7 @@ def grid():
 
 
 def hinge_gradient(predict, w, inputs, k):
-    """What autograd says of the hinge loss over all inputs."""
+    """The gradient of the hinge loss over all inputs, by autograd."""
     wanted = torch.from_numpy(parity(inputs, k))
     w = w.clone().requires_grad_()
     (1 - predict(w) * wanted).clamp(min=0).mean().backward()
@@ -73,7 +73,7 @@ def test_all_permutations_of_the_weights_average_to_the_level_formula():
     assert squared_norms(levels, n, k) == pytest.approx([np.mean(total)])
 
 
-def test_the_convolutional_gradient_lies_where_the_pattern_lies():
+def test_the_convolutional_gradient_comes_from_the_window_of_the_pattern():
     n, k, q = 7, 3, 4
     inputs = all_inputs(n)
     views = torch.from_numpy(inputs).unfold(1, k, 1)  # (N, places, k)
@@ -93,7 +93,7 @@ def test_the_convolutional_gradient_lies_where_the_pattern_lies():
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("n", [9, 12])
 def test_sampling_agrees_with_enumeration_within_its_interval(n, bias):
-    """The same neurons are not drawn, so both intervals count; 3.3 sigma for ten comparisons."""
+    """Both draw their own neurons, so both intervals count; 3.3 sigma for ten comparisons."""
     exact = enumerated_levels(n, 7, bias, np.random.default_rng(0), draws=2000)
     sampled = sampled_levels(n, 7, bias, np.random.default_rng(1), draws=60, inputs=1500)
     for k in KS:
@@ -163,7 +163,7 @@ def test_the_layers_differ_by_the_stated_orders(grid):
 
 
 def test_the_sharp_bound_holds_for_very_different_weights_too():
-    """All weights equal and any bias: near the edge, no longer like Gaussian neurons at all."""
+    """All weights equal, any bias: close to the bound and unlike Gaussian neurons."""
     nearest = 0.0
     for n in range(3, 10):
         inputs = all_inputs(n)

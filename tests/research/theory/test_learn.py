@@ -1,4 +1,4 @@
-"""Theorem 2 and its lemmas: what is true, under which reading, and what is not."""
+"""Theorem 2 and its lemmas: which statements are true, and under which assumptions."""
 
 from dataclasses import replace
 
@@ -86,7 +86,7 @@ def test_the_indicator_needs_the_bias(k):
 
 
 @pytest.mark.parametrize("k", [3, 5])
-def test_no_weights_at_all_learn_an_odd_product_without_a_bias(k):
+def test_without_a_bias_no_weights_represent_an_odd_product(k):
     """relu(t) = t/2 + |t|/2: the odd part of h is linear, so E[h f] = 0 and the loss is >= 1."""
     rng, inputs = np.random.default_rng(k), all_inputs(7)
     f = parity(inputs, k)
@@ -99,7 +99,7 @@ def test_no_weights_at_all_learn_an_odd_product_without_a_bias(k):
         assert hinge(fully_connected(inputs, wide, u[0]), f) >= 1 - 1e-10
 
 
-def test_kinds_of_neurons_are_the_whole_network():
+def test_counted_kinds_of_neurons_equal_the_whole_network():
     """Three steps with counted kinds equal three steps of autograd with every neuron."""
     run = Descent(n=6, k=3, q=40, learning_rate=0.3, steps=3)
     small = initial_predictor("convolutional", run, np.random.default_rng(0))
@@ -150,7 +150,7 @@ def test_even_products_are_learnt_without_a_bias_too():
 
 
 def test_a_larger_step_lets_the_fully_connected_layer_learn():
-    """Theorem 1 bounds the first gradient; it does not say that the layer never learns."""
+    """Theorem 1 bounds the first gradient; it does not imply that the layer never learns."""
     run = usual_run(8, 2, lemma2_width(2, 0.1), faster=16)
     assert descend("fully connected", run, seed=0).losses[-1] < 0.05
 
@@ -169,14 +169,14 @@ def test_the_right_hand_side_of_theorem_2():
     assert width > 50 * lemma2_width(2, 0.1)  # at the width of Lemma 2 it says nothing
 
 
-def test_a_run_that_theorem_2_covers_keeps_its_promise():
+def test_the_loss_of_a_covered_run_is_below_the_bound_of_theorem_2():
     run = covered_run(8, 2)
     assert theorem2_bound(run) == pytest.approx(0.9, abs=1e-6)
     shorter = replace(run, steps=4000)
     assert descend("convolutional", shorter, seed=0).losses.mean() < 0.3
 
 
-def test_lemma_2_keeps_its_promise():
+def test_the_event_of_lemma_2_is_as_frequent_as_promised():
     for k, delta in ((2, 0.5), (3, 0.1), (5, 0.1)):
         found = measure_separability(k, delta, draws=1000)
         assert found.q == lemma2_width(k, delta)
@@ -188,12 +188,12 @@ def test_lemma_2_keeps_its_promise():
     assert 0 < thin.frequency < 1
 
 
-def test_wilson_is_honest_at_the_ends():
+def test_wilson_intervals_of_0_and_1_have_a_width():
     assert wilson(100, 100)[0] == pytest.approx(0.963, abs=1e-3)
     assert wilson(0, 100) == pytest.approx((0.0, 0.037), abs=1e-3)
 
 
-def test_without_a_bias_only_patterns_with_a_linear_odd_part_exist():
+def test_without_a_bias_only_patterns_with_a_linear_odd_part_are_represented():
     """All 16 patterns of two bits, with the norm that Lemma 2 promises; not all of three bits."""
     for k, all_there in ((2, True), (3, False)):
         z = all_inputs(k)

@@ -20,7 +20,7 @@ from vsrkit.research.theory.patterns import (
 )
 
 
-def test_all_inputs_are_all_inputs():
+def test_all_inputs_are_all_sign_vectors():
     inputs = all_inputs(5)
     assert {tuple(row) for row in inputs} == {
         tuple(r) for r in np.ndindex((2,) * 5) for r in [1 - 2 * np.array(r)]
@@ -28,7 +28,7 @@ def test_all_inputs_are_all_inputs():
     assert (signs(np.array([0, 5], dtype=np.uint32), 3) == [[1, 1, 1], [-1, 1, -1]]).all()
 
 
-def test_the_pattern_is_a_product_of_neighbours():
+def test_the_pattern_is_a_product_of_consecutive_bits():
     inputs = all_inputs(6)
     assert (parity(inputs, 3) == inputs[:, 1] * inputs[:, 2] * inputs[:, 3]).all()
 
