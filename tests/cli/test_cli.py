@@ -116,7 +116,7 @@ def test_the_demo_writes_a_video_a_picture_and_numbers(tmp_path, monkeypatch, ca
     monkeypatch.setattr(demo, "default_model", lambda: "bicubic")
     code, out, _ = run_inside(monkeypatch, capsys, "demo", "-o", str(tmp_path / "out"))
     assert code == 0
-    assert "24 frames of 176x100 to 704x400 with bicubic" in out
+    assert "24 frames upscaled from 176x100 to 704x400 with bicubic" in out
     made = {p.name for p in (tmp_path / "out").iterdir()}
     assert made == {"input.mp4", "output.mp4", "side-by-side.png", "numbers.json"}
     numbers = json.loads((tmp_path / "out" / "numbers.json").read_text())

@@ -9,7 +9,7 @@ from skimage.metrics import peak_signal_noise_ratio, structural_similarity
 from tests.paths import GOLDEN
 from torch import Tensor
 
-from vsrkit.evaluate.metrics import luma, mean_psnr_y, measured, ms_ssim, psnr, ssim
+from vsrkit.evaluate.metrics import luma, mean_psnr_y, measured, ms_ssim, psnr, ssim, worst_crop
 
 FOLDER = GOLDEN
 PAIRS = np.load(FOLDER / "metrics.npz")
@@ -83,3 +83,12 @@ def test_mean_psnr_y_is_the_mean_over_frames() -> None:
         for a, b in zip(sr, hr, strict=True)
     ]
     assert mean_psnr_y(sr, iter(hr)) == pytest.approx(sum(scores) / 2)
+
+
+def test_worst_crop_is_the_candidate_with_the_largest_mean_error():
+    error = torch.zeros(40, 60)
+    error[22, 33] = 1.0
+    assert worst_crop(error, 8, 12, step=4) == (16, 24)  # the first of those that contain it
+    error[26:30, 40:44] = 1.0
+    assert worst_crop(error, 8, 12, step=4) == (24, 32)
+    assert worst_crop(error, 40, 60, step=4) == (0, 0)

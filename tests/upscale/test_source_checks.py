@@ -19,6 +19,7 @@ from vsrkit.upscale.source_checks import (
     sample,
     spread,
 )
+from vsrkit.video.images import write_image
 from vsrkit.video.read import open_source
 from vsrkit.video.write import write_video
 
@@ -204,3 +205,11 @@ def test_sample_is_from_the_middle_and_long_enough(tmp_path):
     taken = sample(open_source(path), 60)
     assert len(taken) == 60
     assert float(taken[-1].mean()) == pytest.approx(39 / 40, abs=0.02)
+
+
+def test_images_of_different_sizes(tmp_path):
+    for number, frame in enumerate(pan(6)):
+        write_image(tmp_path / f"{number}.png", frame[:, : 96 - 16 * (number % 2)])
+    checks = check_source(open_source(tmp_path))
+    assert checks.bars == (0, 0, 0, 0)
+    assert not checks.telecine

@@ -90,7 +90,7 @@ def bundled_clip(frames: int | None = None) -> Tensor:
 def describe(demo: Demo) -> str:
     """The result as text."""
     lines = [
-        f"{demo.frames} frames of 176x100 to 704x400 with {demo.model} "
+        f"{demo.frames} frames upscaled from 176x100 to 704x400 with {demo.model} "
         f"({demo.precision}, {demo.seconds_per_frame:.2f} s per frame).",
         f"{demo.model:>8}: {demo.psnr:.2f} dB PSNR, {demo.ssim:.4f} SSIM against the original (Y)",
     ]

@@ -72,6 +72,7 @@ def check_source(source: Source) -> SourceChecks:
     blocks: list[float] = []
     for start in spread(count_frames(source), RUNS, RUN_LENGTH):
         run = list(islice(_grey_frames(source, start), RUN_LENGTH))
+        run = [frame for frame in run if frame.shape == run[0].shape]  # images may differ in size
         # A percentile, not the maximum: noise in a bar is ignored.
         brightness += [
             (np.percentile(frame, 98, axis=1), np.percentile(frame, 98, axis=0)) for frame in run
