@@ -5,7 +5,7 @@ from pathlib import Path
 
 from vsrkit.data.clips import OnProgress
 from vsrkit.data.layouts import SetName
-from vsrkit.data.sets import FrameFiles, Frames, PairedClip, detect_set, open_set
+from vsrkit.data.sets import FrameFiles, Frames, PairedClip, detect_set, open_set, shortened
 from vsrkit.errors import DataError
 from vsrkit.video.images import check_image, read_image_size
 
@@ -69,8 +69,8 @@ def _check_clip(clip: PairedClip, quick: bool, on_progress: OnProgress | None) -
     if clip.full is not None and len(clip.hr) < clip.full:
         problems.append(f"partial: {len(clip.hr)} of {clip.full} frames")
     if isinstance(clip.hr, FrameFiles) and (gaps := clip.hr.missing_numbers()):
-        shown = ", ".join(str(n) for n in gaps[:5]) + (", ..." if len(gaps) > 5 else "")
-        problems.append(f"partial: frames missing between the first and the last: {shown}")
+        missing = shortened(gaps, 5)
+        problems.append(f"partial: frames missing between the first and the last: {missing}")
     size, wrong = _check_frames(clip.name, clip.hr, quick, on_progress)
     problems += wrong
     lr_size = None

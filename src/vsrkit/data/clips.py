@@ -20,6 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from vsrkit.data.sets import shortened
 from vsrkit.errors import DataError, VideoError
 from vsrkit.hardware.files import temporary_path, write_atomically
 from vsrkit.inference.shots import mark_cuts
@@ -64,12 +65,6 @@ class Unreadable:
         """Log and count one unreadable frame."""
         log.warning("skipped %s: %s", what, str(reason).splitlines()[0] if str(reason) else reason)
         self.add(1, what)
-
-    def recall(self, source: Path, count: int) -> None:
-        """Log and count the unreadable frames of a source that an earlier run decoded."""
-        if count:
-            log.warning("%d frames of %s could not be read", count, source)
-            self.add(count, str(source))
 
     def add(self, count: int, what: str) -> None:
         """Add to the count and raise DataError if it exceeds the limit."""
@@ -145,8 +140,9 @@ def open_clip(
     if not decoded:
         _decode(source, pixels, about, unreadable, max_frames)
     content = json.loads(about.read_text(encoding="utf-8"))
-    if decoded:
-        unreadable.recall(source, content.get("skipped", 0))
+    if decoded and (skipped := content.get("skipped", 0)):
+        log.warning("%d frames of %s could not be read", skipped, source)
+        unreadable.add(skipped, str(source))
     total, height, width, _ = content["shape"]
     if total == 0:
         return []
@@ -249,7 +245,8 @@ def hold_out(
         held = [c for c in clips if any(_matches(c, p) for p in patterns)]
         for pattern in patterns:
             if not any(_matches(c, pattern) for c in clips):
-                raise DataError(f"no clip matches {pattern!r}; the clips are {_some_names(clips)}")
+                names = shortened([c.name for c in clips], 5)
+                raise DataError(f"no clip matches {pattern!r}; the clips are {names}")
     elif share == 0:
         return list(clips), []
     elif len(clips) == 1:
@@ -261,8 +258,8 @@ def hold_out(
         every = min(round(1 / share), len(groups))
         chosen = set(groups[every // 2 :: every])
         held = [c for c in clips if group[c.name] in chosen]
-    names = {c.name for c in held}
-    rest = [c for c in clips if c.name not in names]
+    held_names = {c.name for c in held}
+    rest = [c for c in clips if c.name not in held_names]
     if not rest:
         raise DataError("every clip is held out for validation; none is left to train on")
     return rest, held
@@ -290,11 +287,6 @@ def series_of(name: str) -> str:
         return name.split("/")[0]
     letters = re.match(r"[^0-9]*", name)
     return letters[0] if letters and letters[0] else name
-
-
-def _some_names(clips: Sequence[Clip]) -> str:
-    names = [c.name for c in clips]
-    return ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
 
 
 def _fingerprint(source: Path, max_frames: int) -> str:

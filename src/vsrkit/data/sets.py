@@ -322,7 +322,7 @@ def _wanted(
 ) -> tuple[list[str], tuple[str, ...]]:
     """Split the clips of a set into those to open and those to leave out."""
     if unknown := set(only) - set(known):
-        raise DataError(f"{name} has no clip {min(unknown)!r}; it has {_shortened(known, 8)}")
+        raise DataError(f"{name} has no clip {min(unknown)!r}; it has {shortened(known, 8)}")
     if not only:
         return list(known), ()
     return [n for n in known if n in only], tuple(n for n in known if n not in only)
@@ -344,9 +344,10 @@ def _complete(
         raise DataError(f"{root} holds no {name}. Expected: {tree}")
     if missing:
         what = f"{name} without {len(missing)} of its {len(found)} clips"
-        raise DataError(f"{root} holds {what}: {_shortened(missing, 4)}. Expected: {tree}")
+        raise DataError(f"{root} holds {what}: {shortened(missing, 4)}. Expected: {tree}")
     return tuple(clip for clip in found.values() if clip)
 
 
-def _shortened(names: Sequence[str], most: int) -> str:
-    return ", ".join(names[:most]) + (", ..." if len(names) > most else "")
+def shortened(names: Sequence[object], most: int) -> str:
+    """Join the first `most` names by commas; an ellipsis stands for the others."""
+    return ", ".join(map(str, names[:most])) + (", ..." if len(names) > most else "")

@@ -293,10 +293,9 @@ def _measure_clip(
     on_progress: OnProgress | None,
 ) -> ClipResult:
     length, scale = len(clip.hr), engine.spec.scale
-    lr = clip.lr.read() if clip.lr else degrade_frames(clip.hr.read(), protocol.degradation)
-    to_model, to_scores = tee(lr)  # buffers as many frames as the model looks ahead
+    to_model, to_scores = tee(lr_frames(clip, protocol))  # buffers the model's look-ahead
     outputs = watch.outer(_upscaled(engine, watch.inner(to_model), protocol, length))
-    with ClipScores(protocol, metrics, scale) as scores:
+    with ClipScores(protocol, metrics) as scores:
         pairs = zip(outputs, clip.hr.read(), to_scores, clip.hr.names, strict=True)
         for number, (sr, hr, small, name) in enumerate(pairs):
             if on_progress:
@@ -315,6 +314,11 @@ def _measure_clip(
             cut = f"{width - width % scale}x{height - height % scale}"
             notes.append(f"{width}x{height} was cropped to {cut}, a multiple of {scale}")
         return ClipResult(clip.name, scores.frames, clip.partial, scores.means(), tuple(notes))
+
+
+def lr_frames(clip: PairedClip, protocol: Protocol) -> Iterator[Tensor]:
+    """Read the LR frames of a clip, or make them from its HR frames."""
+    return clip.lr.read() if clip.lr else degrade_frames(clip.hr.read(), protocol.degradation)
 
 
 def fit_to_lr(hr: Tensor, lr: Tensor, scale: int, clip: str, frame: str) -> Tensor:

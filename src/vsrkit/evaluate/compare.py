@@ -11,10 +11,15 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vsrkit.data.clips import OnProgress
-from vsrkit.data.degrade import degrade_frames
 from vsrkit.data.sets import FrameSet, PairedClip
 from vsrkit.errors import DataError, VsrkitError
-from vsrkit.evaluate.benchmark import check_clips, display_names, open_evaluation, trained_model
+from vsrkit.evaluate.benchmark import (
+    check_clips,
+    display_names,
+    lr_frames,
+    open_evaluation,
+    trained_model,
+)
 from vsrkit.evaluate.captions import add_caption, arrange, draw_box, enlarge
 from vsrkit.evaluate.metrics import psnr, worst_crop
 from vsrkit.evaluate.page import inline_png, render_page
@@ -184,8 +189,8 @@ def _inside(box: Box, frame: Tensor, clip: str) -> Box:
 
 def _frame_of(engine: Engine, clip: PairedClip, protocol: Protocol, number: int) -> Tensor:
     """Upscale one frame; the clip is read no further than the model needs for it."""
-    lr = clip.lr.read() if clip.lr else degrade_frames(clip.hr.read(), protocol.degradation)
-    return next(islice(upscale_frames(lr, engine, padding=protocol.padding), number, None))
+    frames = upscale_frames(lr_frames(clip, protocol), engine, padding=protocol.padding)
+    return next(islice(frames, number, None))
 
 
 def draw_grid(views: Sequence[View]) -> Tensor:

@@ -148,16 +148,10 @@ class ClipScores:
     """Scores of the frames of one clip under a protocol.
 
     Use as a context manager: VMAF keeps temporary files.
-
-    Args:
-        protocol: how frames are compared.
-        metrics: which metrics to compute.
-        scale: HR pixels per LR pixel.
     """
 
     protocol: Protocol
     metrics: Sequence[Metric]
-    scale: int
     frames: int = field(default=0, init=False)  # scored so far
     values: dict[str, list[float]] = field(default_factory=dict, init=False)  # per frame
 

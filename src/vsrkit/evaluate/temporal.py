@@ -101,7 +101,8 @@ def estimate_flow(reference: Tensor, neighbour: Tensor) -> Tensor:
     flow = reference.new_zeros(1, 2, *references[-1].shape[-2:], dtype=torch.float32)
     for ref, other in zip(reversed(references), reversed(neighbours), strict=True):
         if flow.shape[-2:] != ref.shape[-2:]:
-            flow = _enlarge(flow, ref)
+            size = tuple(ref.shape[-2:])
+            flow = 2 * F.interpolate(flow, size=size, mode="bilinear", align_corners=False)
         flow = _refine(flow, ref, other)
     return flow[0]
 
@@ -112,11 +113,6 @@ def _pyramid(frame: Tensor) -> list[Tensor]:
     while min(levels[-1].shape[-2:]) >= 2 * SMALLEST:
         levels.append(F.avg_pool2d(levels[-1], 2))
     return levels
-
-
-def _enlarge(flow: Tensor, frame: Tensor) -> Tensor:
-    size = frame.shape[-2:]
-    return 2 * F.interpolate(flow, size=tuple(size), mode="bilinear", align_corners=False)
 
 
 def _refine(flow: Tensor, reference: Tensor, neighbour: Tensor) -> Tensor:

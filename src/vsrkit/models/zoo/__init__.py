@@ -95,8 +95,11 @@ def local_weights(name: str) -> Path | None:
     """The weight file of a named model, if it lies in the package or the cache directory."""
     if not MODELS[name].weights:
         return None
-    paths = (folder / f"{name}.safetensors" for folder in (SHIPPED, cache_directory() / "weights"))
-    return next((path for path in paths if path.is_file()), None)
+    shipped = SHIPPED / f"{name}.safetensors"
+    if shipped.is_file():
+        return shipped
+    cached = cache_directory() / "weights" / shipped.name
+    return cached if cached.is_file() else None
 
 
 def default_model() -> str:
