@@ -22,8 +22,8 @@ from vsrkit import UpscaleOptions, __version__, load_model, upscale_frames, upsc
 from vsrkit.hardware.precision import resolve_precision
 from vsrkit.inference.engine import make_engine
 from vsrkit.models.layers.resample import fitted
+from vsrkit.video.encode import write_video
 from vsrkit.video.read import open_source
-from vsrkit.video.write import write_video
 
 RESULT = Path(__file__).parent / "results" / "pipeline.json"
 HEIGHT, WIDTH = 180, 320

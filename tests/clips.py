@@ -6,8 +6,8 @@ import av
 import numpy as np
 from av.video.frame import VideoFrame
 
-from vsrkit.video.colour import Colour, layout_of, tag
-from vsrkit.video.copied import PLAIN_STYLE
+from vsrkit.video.colour import Colour, layout_of, set_colour_tags
+from vsrkit.video.streams import PLAIN_STYLE
 
 
 def noise_picture(number, width, height, pix_fmt="yuv420p", *, smooth=False):
@@ -54,7 +54,7 @@ def write_clip(
         base = Fraction(time_base) if time_base else 1 / Fraction(rate)
         stream.time_base = stream.codec_context.time_base = base
         if colour:
-            tag(stream.codec_context, colour)
+            set_colour_tags(stream.codec_context, colour)
         if rotation is not None:
             stream.set_display_rotation(rotation)
         if aspect:
@@ -65,7 +65,7 @@ def write_clip(
         )
         for number, picture in enumerate(pictures):
             if colour:
-                tag(picture, colour)
+                set_colour_tags(picture, colour)
             picture.pts = times[number] if times else number
             picture.time_base = base
             file.mux(stream.encode(picture))

@@ -11,8 +11,8 @@ from vsrkit.inference.memory import (
     window_cache_bytes,
 )
 from vsrkit.models.zoo import build_model
-from vsrkit.video.colour import picture_bytes
-from vsrkit.video.encode import choose_encoding, encoder_memory
+from vsrkit.video.codecs import choose_encoding, encoder_memory
+from vsrkit.video.colour import bytes_per_pixel
 from vsrkit.video.read import open_source
 
 
@@ -56,7 +56,7 @@ def test_common_sizes_fit_into_two_gigabytes_with_their_encoder(
     encoding = choose_encoding(
         open_source(clip).info, suffix=".mkv", height=4 * height, width=4 * width, codec=codec
     )
-    after, held = encoder_memory(encoding), picture_bytes(pix_fmt)
+    after, held = encoder_memory(encoding), bytes_per_pixel(pix_fmt)
     plan = plan_memory(small, height=height, width=width, limit=2 << 30, after=after, held=held)
     assert after < plan.peak <= 2 << 30
     assert plan.low_memory

@@ -100,8 +100,8 @@ def test_audio_of_unnamed_channels_and_coarse_times(tmp_path):
         ("out.mp4", "prores", ".mp4 cannot hold prores_ks"),
         ("out.mov", "vp9", ".mov cannot hold libvpx-vp9"),
         ("out.mov", "rawvideo", ".mov cannot hold rawvideo"),
-        ("out.y4m", "h264", "never compressed"),
-        ("out.mov", "png", "no samples that vsrkit can make"),  # but grey: it would lose colour
+        ("out.y4m", "h264", "always uncompressed"),
+        ("out.mov", "png", "supports no pixel format of png"),  # but grey: it would lose colour
     ],
 )
 def test_a_codec_that_the_container_cannot_hold_is_refused_first(tmp_path, name, codec, message):

@@ -11,8 +11,8 @@ from vsrkit.errors import VideoError
 from vsrkit.models.layers.resample import imresize
 from vsrkit.upscale.fidelity import compare_videos, write_report
 from vsrkit.video.images import write_image
-from vsrkit.video.probe import Turn
-from vsrkit.video.read import open_source, turned
+from vsrkit.video.probe import Orientation
+from vsrkit.video.read import open_source, orient
 
 
 def lr_frames():
@@ -101,7 +101,7 @@ def test_upright_images_of_a_rotated_video(videos, tmp_path):
     source, sr = videos
     lying = open_source(source)
     lying = replace(lying, info=replace(lying.info, rotation=90))
-    upright = open_source(folder(tmp_path / "sr", [turned(frame, Turn(90)) for frame in sr]))
+    upright = open_source(folder(tmp_path / "sr", [orient(frame, Orientation(90)) for frame in sr]))
     fidelity = compare_videos(lying, upright)
     assert fidelity.output_size == (320, 192)
     assert min(fidelity.curve) > 40

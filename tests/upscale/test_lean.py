@@ -13,7 +13,7 @@ from vsrkit.errors import MemoryLimitError, StoppedError
 from vsrkit.upscale.options import UpscaleOptions
 from vsrkit.upscale.plan import describe, plan_video
 from vsrkit.upscale.work_folder import WorkFolder
-from vsrkit.video.encode import RULES
+from vsrkit.video.codecs import RULES
 from vsrkit.video.probe import probe
 from vsrkit.video.read import open_source
 
@@ -99,7 +99,7 @@ def test_plan_says_it_too(film, greedy):
 
 def test_what_x264_does_without_is_said_and_nothing_else(film, tmp_path, monkeypatch, caplog):
     assert plan_video(film, "out.mkv", UpscaleOptions(**GIVEN)).notes == []
-    monkeypatch.setattr("vsrkit.video.encode.HUGE", 1)
+    monkeypatch.setattr("vsrkit.video.codecs.HUGE", 1)
     plan = plan_video(film, "out.mkv", UpscaleOptions(**GIVEN))
     assert ["libx264 runs without look-ahead" in line for line in plan.notes] == [True]
     upscale(film, tmp_path / "out.mkv", **GIVEN)

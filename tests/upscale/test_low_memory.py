@@ -11,7 +11,7 @@ from tests.upscale.upscaled import upscale
 from vsrkit.inference.memory import estimate
 from vsrkit.models.vsrt_small import SmallConfig, VSRTSmall
 from vsrkit.upscale import produce
-from vsrkit.video.encode import choose_encoding, encoder_memory
+from vsrkit.video.codecs import choose_encoding, encoder_memory
 from vsrkit.video.read import open_source
 
 

@@ -15,8 +15,8 @@ from vsrkit.upscale.job import upscale_video
 from vsrkit.upscale.options import UpscaleOptions
 from vsrkit.upscale.plan import describe, plan_video
 from vsrkit.upscale.source_checks import SourceChecks, warnings
+from vsrkit.video.encode import write_video
 from vsrkit.video.probe import probe
-from vsrkit.video.write import write_video
 
 SOUND = {"interlaced": 0.0, "telecine": False, "bars": (0, 0, 0, 0), "blockiness": 1.0}
 SOUND |= {"bits_per_pixel": 0.5}

@@ -19,9 +19,9 @@ from vsrkit.upscale.source_checks import (
     sample,
     spread,
 )
+from vsrkit.video.encode import write_video
 from vsrkit.video.images import write_image
 from vsrkit.video.read import open_source
-from vsrkit.video.write import write_video
 
 STEP = 5  # pixels per frame
 

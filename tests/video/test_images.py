@@ -1,3 +1,5 @@
+"""Image files: exact values, and errors for damaged files."""
+
 import struct
 import zlib
 from pathlib import Path
@@ -12,24 +14,24 @@ from vsrkit.video.images import is_image, read_image, read_image_size, write_ima
 
 
 @pytest.mark.parametrize("bits", [8, 16])
-def test_what_was_written_is_read_to_the_last_step(tmp_path: Path, bits: int) -> None:
+def test_written_values_are_read_exactly(tmp_path: Path, bits: int) -> None:
     steps = torch.randint(0, 2**bits, (3, 13, 21)).double() / (2**bits - 1)
     write_image(tmp_path / "new" / "a.png", steps, bits=bits)
     frame = read_image(tmp_path / "new" / "a.png")
     assert frame.dtype == torch.float32
     assert torch.equal(frame, steps.float())
     assert read_image_size(tmp_path / "new" / "a.png") == (13, 21)
-    assert [p.name for p in (tmp_path / "new").iterdir()] == ["a.png"]  # nothing half-written
+    assert [p.name for p in (tmp_path / "new").iterdir()] == ["a.png"]  # no temporary file
 
 
-def test_another_reader_sees_the_same_colours(tmp_path: Path) -> None:
+def test_skimage_reads_the_same_values(tmp_path: Path) -> None:
     steps = torch.randint(0, 256, (3, 9, 11))
     write_image(tmp_path / "a.png", steps / 255)
     assert (imread(tmp_path / "a.png") == steps.permute(1, 2, 0).numpy()).all()
 
 
 @pytest.mark.parametrize("suffix", ["png", "bmp", "tif"])
-def test_reads_what_another_writer_wrote(tmp_path: Path, suffix: str) -> None:
+def test_files_of_skimage_are_read(tmp_path: Path, suffix: str) -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (9, 11, 3), dtype=np.uint8)
     imsave(tmp_path / f"a.{suffix}", pixels, check_contrast=False)
     assert (
@@ -41,7 +43,7 @@ def test_reads_what_another_writer_wrote(tmp_path: Path, suffix: str) -> None:
     )
 
 
-def test_grey_and_transparent_files_become_rgb(tmp_path: Path) -> None:
+def test_grey_and_alpha_files_become_rgb(tmp_path: Path) -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (9, 11, 4), dtype=np.uint8)
     imsave(tmp_path / "grey.png", pixels[..., 0], check_contrast=False)
     imsave(tmp_path / "rgba.png", pixels, check_contrast=False)
@@ -59,16 +61,16 @@ def test_a_jpeg_keeps_its_brightness(tmp_path: Path) -> None:
     soft = np.stack([128 + 60 * np.sin(x / 9), 128 + 60 * np.cos(y / 11), 0 * x + 90], 2)
     imsave(tmp_path / "a.jpg", soft.round().astype(np.uint8), check_contrast=False)
     error = read_image(tmp_path / "a.jpg").movedim(0, -1) * 255 - torch.from_numpy(soft)
-    assert error.mean((0, 1)).abs().max() < 0.2  # careless conversion loses a whole step
+    assert error.mean((0, 1)).abs().max() < 0.2  # swscale's default flags lose 1
 
 
 def flip_a_bit(data: bytes) -> bytes:
-    place = len(data) // 2
-    return data[:place] + bytes([data[place] ^ 4]) + data[place + 1 :]
+    middle = len(data) // 2
+    return data[:middle] + bytes([data[middle] ^ 4]) + data[middle + 1 :]
 
 
 def wrong_pixels(data: bytes) -> bytes:
-    """A file whose checksums are right and whose compressed pixels are not."""
+    """A file with correct checksums and invalid compressed data."""
     kind_and_data = b"IDAT" + b"no zlib stream"
     start = data.index(b"IDAT") - 4
     chunk = struct.pack(">I", 14) + kind_and_data + struct.pack(">I", zlib.crc32(kind_and_data))
@@ -78,19 +80,19 @@ def wrong_pixels(data: bytes) -> bytes:
 @pytest.mark.parametrize(
     "damage", [lambda d: d[:-20], lambda d: d[:5], flip_a_bit, lambda _: b"text", wrong_pixels]
 )
-def test_a_damaged_file_is_named(tmp_path: Path, damage) -> None:
+def test_a_damaged_file_is_an_error(tmp_path: Path, damage) -> None:
     write_image(tmp_path / "a.png", torch.rand(3, 16, 16))
     (tmp_path / "a.png").write_bytes(damage((tmp_path / "a.png").read_bytes()))
     with pytest.raises(DataError, match=r"a\.png is damaged"):
         read_image(tmp_path / "a.png")
 
 
-def test_missing_and_foreign_files_are_named(tmp_path: Path) -> None:
+def test_missing_and_unsupported_files_are_errors(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"cannot read .*nothing\.png"):
         read_image(tmp_path / "nothing.png")
     (tmp_path / "notes.txt").write_text("hello")
-    with pytest.raises(DataError, match=r"notes\.txt is not an image"):
+    with pytest.raises(DataError, match=r"notes\.txt is not a supported image"):
         read_image(tmp_path / "notes.txt")
     assert not is_image(tmp_path / "notes.txt")
-    assert not is_image(tmp_path / "._00000000.png")  # macOS leaves these beside real frames
+    assert not is_image(tmp_path / "._00000000.png")  # metadata files of macOS
     assert is_image(tmp_path / "A.PNG")

@@ -1,4 +1,4 @@
-"""The shape of pixels in Matroska and WebM, written into the room that a title has left."""
+"""The pixel aspect ratio of Matroska and WebM files is written over a placeholder."""
 
 import zlib
 from fractions import Fraction
@@ -7,16 +7,16 @@ import av
 import pytest
 from tests.clips import noise_picture
 
-from vsrkit.video.matroska import ROOM, display_size, use_room
+from vsrkit.video.matroska import PLACEHOLDER, display_size, set_display_size
 
 
-def write_titled(path, codec, title, *, width=704, height=576, sounds=0):
+def write_titled(path, codec, title, *, width=704, height=576, audio_streams=0):
     with av.open(str(path), "w", options={"fflags": "+bitexact"}) as file:
         video = file.add_stream(codec, rate=25)
         video.width, video.height, video.pix_fmt = width, height, "yuv420p"
         video.metadata["title"] = title
-        for number in range(sounds):
-            file.add_stream("libopus", rate=48000).metadata["title"] = f"sound {number}"
+        for number in range(audio_streams):
+            file.add_stream("libopus", rate=48000).metadata["title"] = f"audio {number}"
         for number in range(3):
             file.mux(video.encode(noise_picture(number, width, height, smooth=True)))
         file.mux(video.encode(None))
@@ -24,7 +24,7 @@ def write_titled(path, codec, title, *, width=704, height=576, sounds=0):
 
 
 def read(path):
-    """Shape of the pixels, titles of all streams, packets of the first."""
+    """Aspect ratio, titles of all streams, packets of the first stream."""
     with av.open(str(path)) as file:
         titles = [stream.metadata.get("title") for stream in file.streams]
         aspect = file.streams.video[0].sample_aspect_ratio
@@ -42,18 +42,18 @@ def tracks_of(path):
 
 @pytest.mark.parametrize("name", ["out.mkv", "out.webm"])
 @pytest.mark.parametrize("title", ["", "Der große Film"])
-def test_room_becomes_the_size_that_is_shown(tmp_path, name, title):
-    path = write_titled(tmp_path / name, "libvpx-vp9", title + ROOM, sounds=2)
+def test_the_placeholder_becomes_the_display_size(tmp_path, name, title):
+    path = write_titled(tmp_path / name, "libvpx-vp9", title + PLACEHOLDER, audio_streams=2)
     size, packets = path.stat().st_size, read(path)[2]
-    use_room(path, width=768, height=576)
+    set_display_size(path, width=768, height=576)
     assert path.stat().st_size == size
-    assert read(path) == (Fraction(12, 11), [title or None, "sound 0", "sound 1"], packets)
+    assert read(path) == (Fraction(12, 11), [title or None, "audio 0", "audio 1"], packets)
 
 
 def test_the_checksum_of_the_tracks_is_right(tmp_path):
-    path = write_titled(tmp_path / "out.mkv", "ffv1", ROOM)
+    path = write_titled(tmp_path / "out.mkv", "ffv1", PLACEHOLDER)
     before = tracks_of(path)
-    use_room(path, width=768, height=576)
+    set_display_size(path, width=768, height=576)
     after = tracks_of(path)
     assert after != before
     for tracks in (before, after):
@@ -62,17 +62,17 @@ def test_the_checksum_of_the_tracks_is_right(tmp_path):
         assert tracks[2:6] == zlib.crc32(tracks[6:]).to_bytes(4, "little")
 
 
-def test_many_tracks_leave_much_room(tmp_path):
-    path = write_titled(tmp_path / "out.mkv", "ffv1", ROOM, sounds=24)
-    use_room(path, width=768, height=576)
+def test_a_file_with_many_tracks(tmp_path):
+    path = write_titled(tmp_path / "out.mkv", "ffv1", PLACEHOLDER, audio_streams=24)
+    set_display_size(path, width=768, height=576)
     assert read(path)[0] == Fraction(12, 11)
 
 
-def test_a_title_without_room_is_refused_and_the_file_stays(tmp_path):
+def test_a_title_without_placeholder_is_an_error(tmp_path):
     path = write_titled(tmp_path / "out.mkv", "ffv1", "Film")
     before = path.read_bytes()
-    with pytest.raises(ValueError, match="no room"):
-        use_room(path, width=768, height=576)
+    with pytest.raises(ValueError, match="no placeholder"):
+        set_display_size(path, width=768, height=576)
     assert path.read_bytes() == before
 
 
@@ -80,15 +80,15 @@ def test_a_title_without_room_is_refused_and_the_file_stays(tmp_path):
     "aspect",
     ["12/11", "10/11", "40/33", "16/11", "8/9", "32/27", "64/45", "4/3", "1/2", "2", "59/54"],
 )
-def test_aspects_of_discs_and_cameras_come_back(tmp_path, aspect):
-    path = write_titled(tmp_path / "out.mkv", "rawvideo", ROOM, width=720, height=480)
+def test_common_aspect_ratios_are_exact(tmp_path, aspect):
+    path = write_titled(tmp_path / "out.mkv", "rawvideo", PLACEHOLDER, width=720, height=480)
     width, height = display_size(720, 480, Fraction(aspect))
     assert 720 <= width <= 720 * max(1, Fraction(aspect)) * 2
     assert 480 <= height <= 480 / min(1, Fraction(aspect)) * 2
-    use_room(path, width=width, height=height)
+    set_display_size(path, width=width, height=height)
     assert read(path)[0] == Fraction(aspect)
 
 
-def test_a_shape_without_an_exact_size_nearby_is_rounded():
+def test_an_aspect_ratio_without_exact_size_is_rounded():
     assert display_size(854, 480, Fraction(16, 15)) == (1281, 675)
     assert display_size(853, 479, Fraction(16, 15)) == (910, 479)

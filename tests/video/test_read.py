@@ -1,4 +1,4 @@
-"""What a video says of itself, and its frames with their times."""
+"""Reading properties, frames and timestamps of videos and image sequences."""
 
 from dataclasses import replace
 from fractions import Fraction
@@ -11,7 +11,7 @@ from tests.clips import Colour, write_clip
 from vsrkit.errors import VideoError
 from vsrkit.video.images import write_image
 from vsrkit.video.probe import probe
-from vsrkit.video.read import EVERYTHING, exact_span, open_source
+from vsrkit.video.read import WHOLE_VIDEO, open_source, parse_span
 
 
 def test_the_header_is_read(tmp_path):
@@ -35,7 +35,7 @@ def test_the_header_is_read(tmp_path):
     assert [stream.kind for stream in info.streams] == ["video"]
 
 
-def test_an_untagged_video_says_what_is_assumed(tmp_path):
+def test_untagged_video_gets_default_colours(tmp_path):
     info = probe(write_clip(tmp_path / "a.mkv"), count=True)
     assert not info.colour_tagged
     assert (info.colour.matrix, info.colour.range, info.colour.siting) == (6, 1, "left")
@@ -43,7 +43,7 @@ def test_an_untagged_video_says_what_is_assumed(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["a.mkv", "a.mp4", "a.mov", "a.avi", "a.y4m", "a.mpg", "a.webm"])
-def test_ordinary_containers_are_read(tmp_path, name):
+def test_common_containers_are_read(tmp_path, name):
     codecs = {".y4m": "rawvideo", ".mpg": "mpeg2video", ".webm": "libvpx-vp9"}
     codec = codecs.get(name[-4:], codecs.get(name[-5:], "libx264"))
     options = {} if codec != "libvpx-vp9" else {"lossless": "1"}
@@ -61,14 +61,14 @@ def test_variable_times_are_kept(tmp_path):
     assert [picture.time for picture in open_source(path).pictures()] == times
 
 
-def test_a_part_of_the_time_can_be_had(tmp_path):
+def test_a_span_selects_frames(tmp_path):
     source = open_source(write_clip(tmp_path / "a.mkv", frames=20))
     part = replace(source, span=(Fraction(1, 5), Fraction(2, 5)))
     assert [p.time for p in part.pictures()] == [200, 240, 280, 320, 360]
-    assert len(list(replace(source, span=EVERYTHING).pictures())) == 20
+    assert len(list(replace(source, span=WHOLE_VIDEO).pictures())) == 20
 
 
-def test_interlaced_frames_are_made_whole_and_all_are_there(tmp_path):
+def test_deinterlacing_keeps_the_number_of_frames(tmp_path):
     options = {"flags": "+ildct+ilme", "top_field_first": "1"}
     path = write_clip(
         tmp_path / "a.mpg", codec="mpeg2video", frames=10, width=64, height=48, options=options
@@ -78,8 +78,8 @@ def test_interlaced_frames_are_made_whole_and_all_are_there(tmp_path):
     assert len(list(source.pictures())) == 10
 
 
-def test_interlaced_frames_keep_their_durations(tmp_path):
-    """The filter has a time base of its own."""
+def test_deinterlacing_keeps_durations(tmp_path):
+    """The filter uses a different time base."""
     video = {"codec": "mpeg2video", "width": 64, "height": 48, "frames": 10}
     path = write_clip(tmp_path / "a.ts", options={"flags": "+ildct+ilme"}, **video)
     source = open_source(path)
@@ -88,22 +88,22 @@ def test_interlaced_frames_keep_their_durations(tmp_path):
     assert durations == {Fraction(1, 25)}
 
 
-def test_interlaced_frames_that_change_their_size(tmp_path):
+def test_deinterlacing_with_a_change_of_size(tmp_path):
     video = {"codec": "mpeg2video", "frames": 6, "options": {"flags": "+ildct+ilme"}}
     large = write_clip(tmp_path / "large.ts", width=64, height=64, **video)
     small = write_clip(tmp_path / "small.ts", width=32, height=32, **video)
     (tmp_path / "both.ts").write_bytes(large.read_bytes() + small.read_bytes())
     frames = list(open_source(tmp_path / "both.ts").frames())
     again = list(open_source(tmp_path / "both.ts").frames())
-    assert len(frames) == 11  # FFmpeg loses the one before the change
+    assert len(frames) == 11  # FFmpeg drops the frame before the change
     assert all(torch.equal(a, b) for a, b in zip(frames, again, strict=True))
     alone = list(open_source(small).frames())[3]
     enlarged = F.interpolate(alone[None], (64, 64), mode="bilinear")[0]
-    assert (frames[8] - enlarged).abs().mean() < 0.02  # enlarged, not laid into a corner
+    assert (frames[8] - enlarged).abs().mean() < 0.02  # scaled, not placed in a corner
 
 
-def test_interlacing_that_begins_later_is_found(tmp_path):
-    """A trailer of film, then the show."""
+def test_interlacing_is_detected_later_in_the_file(tmp_path):
+    """The first second is progressive."""
     video = {"codec": "mpeg2video", "width": 64, "height": 48}
     one = write_clip(tmp_path / "one.ts", frames=25, **video)
     two = write_clip(
@@ -114,7 +114,7 @@ def test_interlacing_that_begins_later_is_found(tmp_path):
     assert probe(tmp_path / "both.ts").interlaced
 
 
-def test_images_are_a_video(tmp_path):
+def test_images_are_read_as_a_video(tmp_path):
     for number in (1, 2, 10):
         write_image(tmp_path / f"im{number}.png", torch.full((3, 4, 5), number / 10))
     (tmp_path / "notes.txt").write_text("not a frame")
@@ -132,20 +132,20 @@ def test_images_are_a_video(tmp_path):
     ("make", "message"),
     [
         (lambda p: None, "does not exist"),
-        (lambda p: p.mkdir(), "without images"),
+        (lambda p: p.mkdir(), "contains no images"),
         (lambda p: p.write_bytes(b""), "cannot read"),
         (lambda p: p.write_text("hello"), "cannot read"),
     ],
 )
-def test_what_is_no_video_is_said_in_one_line(tmp_path, make, message):
+def test_other_files_are_errors(tmp_path, make, message):
     make(tmp_path / "a.mp4")
     with pytest.raises(VideoError, match=message):
         open_source(tmp_path / "a.mp4")
 
 
-def test_times_are_taken_as_they_are_written():
-    assert exact_span(0.2, 0.3) == (Fraction(1, 5), Fraction(3, 10))
-    assert exact_span(0, None) == (0, None)
-    assert exact_span(Fraction(1, 3), 2) == (Fraction(1, 3), 2)
-    with pytest.raises(VideoError, match="no span"):
-        exact_span(float("nan"), None)
+def test_span_is_exact():
+    assert parse_span(0.2, 0.3) == (Fraction(1, 5), Fraction(3, 10))
+    assert parse_span(0, None) == (0, None)
+    assert parse_span(Fraction(1, 3), 2) == (Fraction(1, 3), 2)
+    with pytest.raises(VideoError, match="not a span"):
+        parse_span(float("nan"), None)

@@ -27,7 +27,7 @@ from vsrkit.inference.windows import Padding, Piece, pieces
 from vsrkit.models.layers.blocks import pad_to
 from vsrkit.models.layers.window_cache import WindowCache
 from vsrkit.models.spec import Carried, Spec, Window
-from vsrkit.video.rows import Rows, rows_of
+from vsrkit.video.rows import Rows, as_rows
 
 States: TypeAlias = list[Any]  # of a model that carries one, by tile
 
@@ -105,7 +105,7 @@ class Engine:
         They stay within [0, 1], or within what the clip itself reaches: videos keep highlights
         above white and colours that no screen has, and those are not ours to clip.
         """
-        spec, clip = self.spec, rows_of(piece.clip)
+        spec, clip = self.spec, as_rows(piece.clip)
         low, high = piece.limits or _limits(clip)
         height, width = clip.shape[-2:]
         size = padded_size(height, width, spec)
@@ -134,9 +134,9 @@ class Engine:
             frames = run_tiled(answer, padded, grid, scale=spec.scale, scratch=self.scratch)
         elif tile and self.stitch == "paste" and min(size) >= tile:
             pasted = run_pasted(answer, padded(0, size[0]), size=tile, scale=spec.scale)
-            frames = map(rows_of, pasted[0])
+            frames = map(as_rows, pasted[0])
         else:
-            frames = map(rows_of, answer(padded(0, size[0]))[0])
+            frames = map(as_rows, answer(padded(0, size[0]))[0])
         yield from map(finish, frames)
 
 

@@ -16,9 +16,9 @@ from vsrkit.data.degrade import BI, degrade
 from vsrkit.evaluate.metrics import mean_psnr_y, measured, ssim
 from vsrkit.inference.engine import make_engine, upscale_frames
 from vsrkit.models.zoo import default_model, load_model
+from vsrkit.video.encode import write_video
 from vsrkit.video.images import write_image
 from vsrkit.video.read import read_video
-from vsrkit.video.write import write_video
 
 FRAMES_PER_SECOND = Fraction(25)
 

@@ -32,9 +32,9 @@ from vsrkit.models.zoo import MODELS, default_model, load_model, local_weights
 from vsrkit.support.demo import bundled_clip
 from vsrkit.upscale.job import upscale_video
 from vsrkit.upscale.options import UpscaleOptions
+from vsrkit.video.encode import write_video
 from vsrkit.video.images import read_image, write_image
 from vsrkit.video.read import open_source
-from vsrkit.video.write import write_video
 
 PACKAGES = ("torch", "numpy", "av", "safetensors", "einops", "typer")
 INSTRUCTIONS = "sse4_2 avx avx2 fma avx512f avx512_vnni avx512_bf16 amx_bf16 amx_int8 asimd sve"

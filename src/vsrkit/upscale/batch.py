@@ -17,11 +17,11 @@ from vsrkit.upscale.prepare import configure_input, open_input, prepare, stride_
 from vsrkit.upscale.preview import preview_video
 from vsrkit.upscale.target import open_target
 from vsrkit.upscale.work_folder import WorkFolder
-from vsrkit.video.encode import CODEC_OF
+from vsrkit.video.codecs import DEFAULT_CODECS
 from vsrkit.video.images import is_image, natural_order
-from vsrkit.video.mux import Clock
 from vsrkit.video.probe import UPRIGHT, is_video
-from vsrkit.video.read import Picture, Source, in_span, open_source
+from vsrkit.video.read import Picture, Source, open_source, select_span
+from vsrkit.video.timestamps import Clock
 
 log = logging.getLogger("vsrkit")
 
@@ -86,8 +86,8 @@ def targets_of(videos: list[Path], folder: Path) -> list[Path]:
     If two videos would get the same name (a.avi and a.mkv), one keeps its suffix: a.avi.mkv.
     """
     names: dict[Path, str] = {}
-    for video in sorted(videos, key=lambda video: video.suffix not in CODEC_OF):
-        suffix = video.suffix.lower() if video.suffix.lower() in CODEC_OF else ".mkv"
+    for video in sorted(videos, key=lambda video: video.suffix not in DEFAULT_CODECS):
+        suffix = video.suffix.lower() if video.suffix.lower() in DEFAULT_CODECS else ".mkv"
         taken = {name.casefold() for name in names.values()}
         name = f"{video.stem}{suffix}"
         names[video] = name if name.casefold() not in taken else f"{video.name}{suffix}"
@@ -113,7 +113,7 @@ def _one(
 def _check_comparable(path: str | Path, options: UpscaleOptions) -> None:
     """Raise VideoError if a report is wanted of an output that is smaller than the input."""
     source, wanted = open_source(path), options.height
-    height, _ = source.turned_size(source.info.height, source.info.width)
+    height, _ = source.oriented_size(source.info.height, source.info.width)
     if wanted is not None and wanted < height:
         raise VideoError(
             f"a report needs an upscaled video, and --height {wanted} is less than the "
@@ -141,7 +141,7 @@ def _folder(
     on_progress: OnProgress,
 ) -> tuple[list[str], int]:
     """Upscale every video of a folder; if one fails, the others are still processed."""
-    if Path(folder).is_file() or Path(folder).suffix.lower() in CODEC_OF:
+    if Path(folder).is_file() or Path(folder).suffix.lower() in DEFAULT_CODECS:
         raise VideoError(
             f"{source} is a folder of videos, so the output must be a folder, not {folder}"
         )
@@ -208,7 +208,7 @@ def _through_pipe(
                 )
             )
             source = configure_input(Source(path=Path("-"), info=info), options)
-            pictures = in_span(pictures, source)
+            pictures = select_span(pictures, source)
         else:
             source = open_input(path, options)
             pictures = source.pictures()
@@ -237,7 +237,7 @@ def _to_pipe(source: Source, options: UpscaleOptions, pictures: Iterator[Picture
             pictures,
             prepared.engine,
             size=(prepared.height, prepared.width),
-            turn=source.info.turn,
+            turn=source.info.orientation,
             chunk=prepared.memory.chunk,
         )
         count = write_y4m(frames, prepared.encoding, sys.stdout.buffer)
@@ -284,7 +284,7 @@ def _pipe_to_file(
             pictures,
             prepared.engine,
             size=size,
-            turn=source.info.turn if goal.turns else UPRIGHT,
+            turn=source.info.orientation if goal.turns else UPRIGHT,
             chunk=prepared.memory.chunk,
         )
         parts = write_parts(frames, prepared.encoding, folder)

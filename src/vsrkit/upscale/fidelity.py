@@ -24,7 +24,7 @@ from vsrkit.inference.shots import mark_cuts
 from vsrkit.models.layers.resample import bicubic_matrix, resample
 from vsrkit.video.images import encode_png
 from vsrkit.video.probe import UPRIGHT
-from vsrkit.video.read import Source, open_source, turned
+from vsrkit.video.read import Source, open_source, orient
 
 CROP = (270, 480)  # (height, width) of the pictures, in output pixels
 WORST = 8  # frames on the page
@@ -116,11 +116,11 @@ def compare_videos(source: Source, target: Source) -> Fidelity:
             times.append(picture.time * source.info.time_base)
             yield picture.rgb()
 
-    same = source.info.turn == target.info.turn  # images are written upright
-    turn = UPRIGHT if same else source.info.turn
+    same = source.info.orientation == target.info.orientation  # images are written upright
+    turn = UPRIGHT if same else source.info.orientation
     meter: _Meter | None = None
     for frame, cut in mark_cuts(read()):
-        lr, sr = turned(frame, turn), next(outputs, None)
+        lr, sr = orient(frame, turn), next(outputs, None)
         if meter is None:
             if sr is None:
                 raise VideoError(f"{target.path} contains no frames to compare")

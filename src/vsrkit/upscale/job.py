@@ -32,10 +32,11 @@ from vsrkit.upscale.produce import FrameDone, JobContext, JobEvent, TileHalved
 from vsrkit.upscale.target import Target, finish_images, image_names, open_target
 from vsrkit.upscale.work_folder import Manifest, WorkFolder, remove_leftovers
 from vsrkit.upscale.workers import PartsInProgress, engines_for, run_parts, stop_on_interrupt
-from vsrkit.video.encode import Encoding
-from vsrkit.video.mux import Clock, assemble
+from vsrkit.video.codecs import Encoding
+from vsrkit.video.mux import assemble
 from vsrkit.video.probe import UPRIGHT
 from vsrkit.video.read import Source
+from vsrkit.video.timestamps import Clock
 
 log = logging.getLogger("vsrkit")
 
@@ -137,7 +138,7 @@ def _context(
         encoding=prepared.encoding,
         names=image_names(goal, source, frames) if goal.images else (),
         bits=16 if source.info.bits > 8 else 8,
-        turn=source.info.turn if goal.turns else UPRIGHT,
+        turn=source.info.orientation if goal.turns else UPRIGHT,
     )
 
 

@@ -14,7 +14,7 @@ from vsrkit.hardware.memory import free_memory, parse_size
 from vsrkit.hardware.precision import Precision, PrecisionName
 from vsrkit.inference.memory import SHARE
 from vsrkit.video.colour import Colour
-from vsrkit.video.read import Span, exact_span
+from vsrkit.video.read import Span, parse_span
 
 Quality: TypeAlias = Literal["best", "balanced", "fast"]
 Deinterlace: TypeAlias = Literal["auto", "always", "never", "refuse"]
@@ -89,12 +89,12 @@ class UpscaleOptions:
             raise VsrkitError(f"--tile is 0 for whole frames or a side in pixels, not {self.tile}")
         if isinstance(self.max_memory, str):
             parse_size(self.max_memory)
-        exact_span(self.start, self.end)
+        parse_span(self.start, self.end)
 
     @property
     def span(self) -> Span:
         """Start and end in exact seconds."""
-        return exact_span(self.start, self.end)
+        return parse_span(self.start, self.end)
 
     @property
     def memory_limit(self) -> int:

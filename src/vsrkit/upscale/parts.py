@@ -13,8 +13,8 @@ from vsrkit.errors import VideoError
 from vsrkit.inference.shots import mark_cuts
 from vsrkit.inference.windows import PiecePlan, plan_pieces
 from vsrkit.models.spec import Context
-from vsrkit.video.mux import Clock
-from vsrkit.video.read import EVERYTHING, Source
+from vsrkit.video.read import WHOLE_VIDEO, Source
+from vsrkit.video.timestamps import Clock
 
 PART_FRAMES = 48  # least number in every part but the last: the most that a crash can cost
 
@@ -63,7 +63,7 @@ class Part:
 
 def scan(source: Source, on_progress: OnProgress) -> Index:
     """Decode a source once to find times and cuts; calls `on_progress` after every frame."""
-    total = source.info.frames if source.span == EVERYTHING else None
+    total = source.info.frames if source.span == WHOLE_VIDEO else None
     times: list[int] = []
     durations: list[int] = []
 

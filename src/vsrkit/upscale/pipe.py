@@ -21,11 +21,18 @@ from vsrkit.models.layers.resample import fitted
 from vsrkit.upscale.parts import PART_FRAMES
 from vsrkit.upscale.produce import prefetch
 from vsrkit.upscale.work_folder import WorkFolder
-from vsrkit.video.encode import Encoder, Encoding, encode_all
-from vsrkit.video.files import write_packets
-from vsrkit.video.probe import UPRIGHT, Turn, VideoInfo, describe, video_stream
-from vsrkit.video.read import Deinterlace, Picture, decode, deinterlaced, timed, turned
-from vsrkit.video.y4m import FRAME, y4m_header
+from vsrkit.video.codecs import Encoding
+from vsrkit.video.encode import Encoder, encode_frames, write_packets
+from vsrkit.video.mux import Y4M_FRAME, y4m_header
+from vsrkit.video.probe import UPRIGHT, Orientation, VideoInfo, describe, video_stream
+from vsrkit.video.read import (
+    Deinterlace,
+    Picture,
+    decode,
+    deinterlace_frames,
+    orient,
+    with_timestamps,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +91,8 @@ def _first_look(
     info = replace(describe(container, stream, [first]), streams=())
     pictures: Iterator[VideoFrame] = chain([first], decoded)
     if deinterlace == "always" or (info.interlaced and deinterlace == "auto"):
-        pictures = deinterlaced(pictures, stream, every=deinterlace == "always")
-    return info, timed(pictures, info)
+        pictures = deinterlace_frames(pictures, stream, every=deinterlace == "always")
+    return info, with_timestamps(pictures, info)
 
 
 def upscale_stream(
@@ -93,13 +100,13 @@ def upscale_stream(
     engine: Engine,
     *,
     size: tuple[int, int],
-    turn: Turn = UPRIGHT,
+    turn: Orientation = UPRIGHT,
     chunk: int = 8,
 ) -> Iterator[Tensor]:
     """Finished frames (3, H, W) for pictures that come once."""
     marked = mark_cuts(picture.rgb() for picture in pictures)
     for frame in prefetch(upscale_marked(prefetch(marked, chunk), engine), chunk):
-        yield turned(fitted(frame, *size), turn)
+        yield orient(fitted(frame, *size), turn)
 
 
 def write_y4m(frames: Iterable[Tensor], encoding: Encoding, out: IO[bytes]) -> int:
@@ -110,7 +117,7 @@ def write_y4m(frames: Iterable[Tensor], encoding: Encoding, out: IO[bytes]) -> i
         out.write(y4m_header(encoding))
         for frame in frames:
             for packet in encoder.encode(frame):
-                out.write(FRAME + packet.data)
+                out.write(Y4M_FRAME + packet.data)
             count += 1
         out.flush()
     except BrokenPipeError as error:
@@ -125,5 +132,5 @@ def write_parts(frames: Iterable[Tensor], encoding: Encoding, folder: WorkFolder
     while group := list(islice(stream, 1)):
         parts.append(folder.part(len(parts)))
         frames_of_part = chain(group, islice(stream, PART_FRAMES - 1))
-        write_packets(parts[-1], encode_all(frames_of_part, encoding))
+        write_packets(parts[-1], encode_frames(frames_of_part, encoding))
     return parts

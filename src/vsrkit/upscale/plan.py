@@ -22,7 +22,8 @@ from vsrkit.upscale.batch import targets_of, videos_in
 from vsrkit.upscale.options import DEFAULT_OPTIONS, UpscaleOptions
 from vsrkit.upscale.prepare import PreparedJob, open_input, prepare, stride_of
 from vsrkit.upscale.source_checks import check_source, count_frames, middle, sample, warnings
-from vsrkit.video.encode import Encoder, Encoding
+from vsrkit.video.codecs import Encoding
+from vsrkit.video.encode import Encoder
 from vsrkit.video.images import encode_png
 from vsrkit.video.probe import VideoInfo, probe
 from vsrkit.video.read import Source

@@ -20,15 +20,15 @@ from vsrkit.models.spec import Spec, Window
 from vsrkit.models.weights import model_digest
 from vsrkit.models.zoo import default_model, load_model
 from vsrkit.upscale.options import Quality, ResolvedOptions, UpscaleOptions
-from vsrkit.video.colour import layout_of, picture_bytes, planar_format
-from vsrkit.video.encode import (
+from vsrkit.video.codecs import (
     LEAN_CODECS,
     Encoding,
     choose_encoding,
+    disabled_features,
     encoder_memory,
-    open_encoder,
-    what_is_spared,
 )
+from vsrkit.video.colour import bytes_per_pixel, layout_of, planar_format
+from vsrkit.video.encode import open_encoder
 from vsrkit.video.mux import check_container
 from vsrkit.video.probe import VideoInfo
 from vsrkit.video.read import Source, open_source
@@ -297,7 +297,7 @@ def _encoder_notes(
             f"encodes with {encoding.codec} to save memory, files become larger ({why}); "
             "choose another by --codec, or raise --max-memory",
         )
-    if spared := what_is_spared(encoding):
+    if spared := disabled_features(encoding):
         return (
             f"{encoding.codec} runs without {spared} to save memory at {size}, files become "
             "larger; choose another encoder by --codec, or its options by -e",
@@ -326,7 +326,7 @@ def _encoding(
 
 def _turned(source: Source, size: tuple[int, int], suffix: str) -> tuple[int, int]:
     """(height, width) as stored: y4m has no rotation, so its pixels are rotated."""
-    return source.turned_size(*size) if suffix == ".y4m" else size
+    return source.oriented_size(*size) if suffix == ".y4m" else size
 
 
 def _plan_memory(
@@ -355,7 +355,7 @@ def _plan_memory(
         tile=earlier.tile_for(options.tile) if earlier else options.tile,
         chunk=options.chunk,
         after=after,
-        held=picture_bytes(info.pix_fmt) if by_rows else FRAME,
+        held=bytes_per_pixel(info.pix_fmt) if by_rows else FRAME,
         by_rows=by_rows,
     )
 

@@ -15,8 +15,8 @@ from vsrkit.upscale.parts import OnProgress, Part, Progress, scan
 from vsrkit.upscale.produce import PartPiece, read_pieces, upscale_pieces, whole_piece
 from vsrkit.upscale.work_folder import WorkFolder
 from vsrkit.video.images import write_image
-from vsrkit.video.read import Source, turned
-from vsrkit.video.rows import whole_of
+from vsrkit.video.read import Source, orient
+from vsrkit.video.rows import as_tensor
 
 LINE = 4  # pixels; width of the white line between the two pictures
 
@@ -57,8 +57,8 @@ def preview_video(
         if number not in wanted[shot]:
             continue
         path = folder / f"shot-{shot + 1:04d}-frame-{number:06d}.png"
-        turn = source.info.turn
-        write_image(path, side_by_side(turned(lr, turn), turned(sr, turn)))
+        turn = source.info.orientation
+        write_image(path, side_by_side(orient(lr, turn), orient(sr, turn)))
         written.append(path)
         on_progress(Progress(stage="upscale", done=len(written), total=total))
     return written
@@ -92,12 +92,12 @@ def _upscaled(
 
     def read() -> Iterator[PartPiece]:
         for part, piece in read_pieces(parts, source, whole_piece):
-            originals.extend(whole_of(piece.clip)[piece.keep])
+            originals.extend(as_tensor(piece.clip)[piece.keep])
             yield part, piece
 
     made = upscale_pieces(read(), engine, WorkFolder(folder), lambda _: None)
     for (shot, number), (_, sr, _) in zip(numbers, made, strict=True):
-        yield shot, number, originals.popleft(), whole_of(sr)
+        yield shot, number, originals.popleft(), as_tensor(sr)
 
 
 def side_by_side(lr: Tensor, sr: Tensor) -> Tensor:

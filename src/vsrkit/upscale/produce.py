@@ -19,12 +19,12 @@ from vsrkit.models.layers.resample import fitted
 from vsrkit.models.spec import Carried
 from vsrkit.upscale.parts import Part
 from vsrkit.upscale.work_folder import WorkFolder, load_states, save_states
-from vsrkit.video.encode import Encoding, encode_all
-from vsrkit.video.files import write_packets
+from vsrkit.video.codecs import Encoding
+from vsrkit.video.encode import encode_frames, write_packets
 from vsrkit.video.images import encode_png
-from vsrkit.video.probe import UPRIGHT, Turn
-from vsrkit.video.read import Picture, Source, turned
-from vsrkit.video.rows import Rows, whole_of
+from vsrkit.video.probe import UPRIGHT, Orientation
+from vsrkit.video.read import Picture, Source, orient
+from vsrkit.video.rows import Rows, as_tensor
 
 STRIPE = 128  # rows that are converted to RGB at once if frames are never whole
 POLL_S = 0.2  # seconds between checks whether the other thread has stopped
@@ -74,7 +74,7 @@ class JobContext:
     encoding: Encoding | None  # None for images
     names: tuple[str, ...] = ()  # of the images, by frame
     bits: int = 8  # of the images
-    turn: Turn = UPRIGHT  # rotation of the pixels, if the container cannot store one
+    turn: Orientation = UPRIGHT  # rotation of the pixels, if the container cannot store one
 
 
 def produce(parts: Iterable[Part], job: JobContext, engine: Engine, on_event: OnEvent) -> None:
@@ -204,11 +204,11 @@ def write_part(part: Part, frames: Iterable[PartFrame], job: JobContext, on_even
     finished = _finish_frames(part, frames, job, on_event)
     path = job.folder.part(part.number)
     if job.encoding:
-        write_packets(path, encode_all(finished, job.encoding))
+        write_packets(path, encode_frames(finished, job.encoding))
     else:
         job.folder.images.mkdir(exist_ok=True)
         for name, frame in zip(job.names[part.start : part.stop], finished, strict=True):
-            picture = encode_png(whole_of(frame), bits=job.bits)
+            picture = encode_png(as_tensor(frame), bits=job.bits)
             write_atomically(job.folder.images / name, picture, sync=True)
         write_atomically(path, "images\n", sync=True)
     on_event(PartDone(part.number))
@@ -222,7 +222,7 @@ def _finish_frames(
     states: States = []
     for _, frame, states in frames:  # noqa: B007  the last ones are stored
         if job.turn or tuple(frame.shape[-2:]) != (job.height, job.width):
-            frame = turned(fitted(whole_of(frame), job.height, job.width), job.turn)
+            frame = orient(fitted(as_tensor(frame), job.height, job.width), job.turn)
         yield frame
         del frame  # free it before the next allocation
         on_event(FrameDone(number))

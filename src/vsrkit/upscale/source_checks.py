@@ -18,9 +18,9 @@ from av.video.frame import VideoFrame
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vsrkit.video.colour import rgb_of
+from vsrkit.video.colour import to_rgb
 from vsrkit.video.images import read_image
-from vsrkit.video.probe import VideoInfo, opened, video_stream
+from vsrkit.video.probe import VideoInfo, open_container, video_stream
 from vsrkit.video.read import Source
 
 Grey = NDArray[np.int16]  # (H, W), 0..255
@@ -290,7 +290,7 @@ def _dark_ends(brightness: NDArray[np.float64]) -> tuple[int, int]:
 
 def _bits_per_pixel(source: Source, packets: int = 1000) -> float | None:
     """Bits per pixel of the encoded video, from the sizes of its first packets."""
-    with opened(source.path) as container:
+    with open_container(source.path) as container:
         stream = video_stream(container, source.path)
         try:
             sizes = [packet.size for packet in islice(container.demux(stream), packets)]
@@ -339,7 +339,7 @@ def _rgb_frames(source: Source, start: int) -> Iterator[Tensor]:
     if source.images:
         yield from (read_image(path) for path in source.images[start:])
     else:
-        yield from (rgb_of(frame, source.info.colour) for frame in _decoded(source, start))
+        yield from (to_rgb(frame, source.info.colour) for frame in _decoded(source, start))
 
 
 def _grey_frames(source: Source, start: int) -> Iterator[Grey]:
@@ -358,7 +358,7 @@ def _decoded(source: Source, start: int) -> Iterator[VideoFrame]:
     Begins with the first frame if the file is not seekable. Skips damaged packets and frames of
     another size.
     """
-    with opened(source.path) as container:
+    with open_container(source.path) as container:
         stream = video_stream(container, source.path)
         stream.thread_type = "AUTO"
         if start > 0:

@@ -10,8 +10,8 @@ from pathlib import Path
 from vsrkit.errors import VideoError
 from vsrkit.hardware.files import temporary_path
 from vsrkit.upscale.work_folder import WorkFolder
-from vsrkit.video.encode import CODEC_OF
-from vsrkit.video.read import Source, matching
+from vsrkit.video.codecs import DEFAULT_CODECS
+from vsrkit.video.read import Source, find_numbered
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,21 +36,21 @@ class Target:
 def open_target(target: str | Path, source: Source, *, overwrite: bool) -> Target:
     """Find out what is wanted, and refuse to destroy anything."""
     path = Path(target)
-    if re.search(r"%0?\d*d", path.name) and path.suffix.lower() not in CODEC_OF:
+    if re.search(r"%0?\d*d", path.name) and path.suffix.lower() not in DEFAULT_CODECS:
         if path.suffix.lower() != ".png":
             raise VideoError(f"images are written as PNG; name them {path.stem}.png")
         if path.name.count("%") != 1:
             raise VideoError(f"{path.name} must have one number in it, such as %04d.png")
-        there = matching(path)
+        there = find_numbered(path)
         _spare_input(there, source)
         if there and not overwrite and not WorkFolder.beside(path.parent).is_finished:
             raise VideoError(f"{there[0]} exists; add --overwrite (-y) or name another folder")
         return Target(path.parent, images=True, pattern=path.name)
-    if path.suffix.lower() not in CODEC_OF:
+    if path.suffix.lower() not in DEFAULT_CODECS:
         if path.suffix and not path.is_dir():
             raise VideoError(
                 f"cannot write {path.suffix} files; name the output *"
-                f"{', *'.join(sorted(CODEC_OF))}, or give a folder for PNG files"
+                f"{', *'.join(sorted(DEFAULT_CODECS))}, or give a folder for PNG files"
             )
         if path.exists() and path.resolve() == source.path.resolve():
             raise VideoError(f"input and output are the same folder, {path}; name another")

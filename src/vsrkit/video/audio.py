@@ -1,4 +1,4 @@
-"""Audio encoded anew, for containers that cannot hold it as it is."""
+"""Re-encode audio for containers that do not support its codec."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -18,55 +18,55 @@ else:
     Packet = av.Packet  # generic for type checkers only
 
 ENCODERS = {"webm": "libopus", "mp4": "aac", "mov": "aac", "matroska": "flac"}  # by container
-LOSSLESS = {"mp4": "flac", "mov": "alac", "matroska": "flac"}  # for what has lost nothing yet
-# Where a file only says how many channels there are, or an encoder does not know their places.
-USUAL_LAYOUTS = {1: "mono", 2: "stereo", 3: "3.0", 4: "quad", 5: "5.0", 6: "5.1", 7: "6.1"}
-USUAL_LAYOUTS |= {8: "7.1"}
-JITTER = Fraction(1, 10)  # seconds by which files round or smear the times of their audio
+LOSSLESS = {"mp4": "flac", "mov": "alac", "matroska": "flac"}  # for sources that are lossless
+# By number of channels, if a file has no layout or the encoder does not support it.
+DEFAULT_LAYOUTS = {1: "mono", 2: "stereo", 3: "3.0", 4: "quad", 5: "5.0", 6: "5.1", 7: "6.1"}
+DEFAULT_LAYOUTS |= {8: "7.1"}
+JITTER = Fraction(1, 10)  # seconds; smaller gaps between timestamps are rounding errors
 
 
 @dataclass
 class ConvertedAudio:
-    """Audio that was decoded and is encoded anew."""
+    """An audio stream that is decoded and re-encoded."""
 
     stream: AudioStream
     resampler: AudioResampler
-    apart: bool = False  # times are counted by samples
-    next_sample: int | None = None  # where a frame begins that follows without a gap
+    distinct_times: bool = False  # see streams.OutputStream
+    next_sample: int | None = None  # expected time of the next frame, in samples
 
-    def take(self, packet: Packet) -> Iterable[Packet]:
-        """What a packet of the old stream becomes."""
+    def convert(self, packet: Packet) -> Iterable[Packet]:
+        """Re-encode an input packet."""
         try:
             frames = packet.decode()
         except av.FFmpegError:
-            return []  # a damaged packet; silence follows by the times of the next
-        return list(self._encoded(frames))
+            return []  # damaged packet; the timestamp of the next leaves a gap
+        return list(self._encode(frames))
 
     def finish(self) -> Iterable[Packet]:
-        """What remains at the end."""
-        return [*self._encoded([None]), *self.stream.encode(None)]
+        """Flush decoder and encoder."""
+        return [*self._encode([None]), *self.stream.encode(None)]
 
-    def _encoded(self, frames: Iterable[Any]) -> Iterator[Packet]:
+    def _encode(self, frames: Iterable[Any]) -> Iterator[Packet]:
         for frame in frames:
             if frame is not None:
-                self._place(frame)
+                self._set_time(frame)
             for part in self.resampler.resample(frame):
                 yield from self.stream.encode(part)
 
-    def _place(self, frame: av.AudioFrame) -> None:
-        """Count samples: many files know times to the millisecond only, and muxers want more."""
+    def _set_time(self, frame: av.AudioFrame) -> None:
+        """Set the timestamp by counting samples: many files store milliseconds only."""
         base = Fraction(1, frame.sample_rate)
         start = self.next_sample or 0
         if frame.pts is not None and frame.time_base is not None:
-            told = round(frame.pts * frame.time_base / base)
-            if self.next_sample is None or told - start > JITTER / base:
-                start = told
+            stored = round(frame.pts * frame.time_base / base)
+            if self.next_sample is None or stored - start > JITTER / base:
+                start = stored
         frame.pts, frame.time_base = start, base
         self.next_sample = start + frame.samples
 
 
 def convert_audio(old: AudioStream, target: OutputContainer) -> ConvertedAudio:
-    """Make a stream in `target` that its container can hold; what lost nothing goes on so."""
+    """Add an audio stream to `target` in a codec it supports; lossless audio stays lossless."""
     form, kind = target.format.name, old.codec_context.codec
     lossless = kind.lossless or kind.name.startswith("pcm_")
     codec = LOSSLESS.get(form, ENCODERS[form]) if lossless else ENCODERS[form]
@@ -84,7 +84,7 @@ def convert_audio(old: AudioStream, target: OutputContainer) -> ConvertedAudio:
 
 
 def _rate(encoder: av.Codec, rate: int) -> int:
-    """The same, or the next that the encoder knows; Opus has one that its makers advise."""
+    """The same sample rate, or the next higher one that the encoder supports; 48 kHz for Opus."""
     if encoder.name == "libopus":
         return 48000
     known = encoder.audio_rates or [rate]
@@ -92,14 +92,14 @@ def _rate(encoder: av.Codec, rate: int) -> int:
 
 
 def _format(encoder: av.Codec, old: AudioStream) -> str:
-    """Samples as fine as the old ones: two bytes, or the widest there are."""
+    """The smallest sample format with at least as many bytes as the source, up to four."""
     formats = encoder.audio_formats or []
     wanted = min(4, old.format.bytes)
     return min(formats, key=lambda form: (form.bytes < wanted, form.bytes)).name
 
 
 def _layout(context: AudioCodecContext, old: AudioStream) -> str:
-    """The old channels in their places, or in the usual ones where the encoder wants that."""
+    """The channel layout of the source, or a default one if the encoder does not support it."""
     trial = CodecContext.create(context.name, "w")
     assert isinstance(trial, AudioCodecContext)
     trial.format, trial.sample_rate = context.format, context.sample_rate
@@ -107,5 +107,5 @@ def _layout(context: AudioCodecContext, old: AudioStream) -> str:
     try:
         trial.open()
     except (av.FFmpegError, ValueError):
-        return USUAL_LAYOUTS.get(old.layout.nb_channels, "stereo")
+        return DEFAULT_LAYOUTS.get(old.layout.nb_channels, "stereo")
     return old.layout.name

@@ -1,4 +1,4 @@
-"""Single frames in image files: PNG of 8 or 16 bits, and what else people keep frames in."""
+"""Read and write frames as image files. Writes PNG of 8 or 16 bits, reads other formats, too."""
 
 import re
 import struct
@@ -26,36 +26,36 @@ DECODERS = {
     ".tif": "tiff",
     ".tiff": "tiff",
 }
-# For JPEG's YUV; without these flags swscale darkens a picture by about one step of 255.
+# For JPEG's YUV: without these flags, swscale darkens pictures by about 1/255.
 ACCURATE = Interpolation.BILINEAR | Interpolation.ACCURATE_RND | Interpolation.FULL_CHR_H_INT
 PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 
 
 def is_image(path: Path) -> bool:
-    """Whether the name is that of an image file we can read; hidden files are not."""
+    """Whether a file has the suffix of a supported image; hidden files do not count."""
     return path.suffix.lower() in DECODERS and not path.name.startswith(".")
 
 
 def natural_order(path: Path) -> list[tuple[int, Any]]:
-    """Sort key by which im10 comes after im9."""
+    """Sort key that puts im10 after im9."""
     parts = re.split(r"(\d+)", path.name)
     return [(0, int(part)) if part.isdigit() else (1, part) for part in parts]
 
 
 def read_image(path: Path) -> Tensor:
-    """One frame: (3, H, W) float32 RGB in [0, 1]. Grey becomes RGB; transparency is dropped."""
+    """Read a frame (3, H, W) float32 RGB in [0, 1]; alpha is dropped."""
     pixels = _decode(path)
     scale = 65535 if pixels.dtype == np.uint16 else 255
     return torch.from_numpy(pixels.astype(np.float32) / scale).permute(2, 0, 1).contiguous()
 
 
 def read_image_size(path: Path) -> tuple[int, int]:
-    """(height, width); a PNG is not decoded for it, only its first bytes are read."""
+    """(height, width) of an image; for PNG only the header is read."""
     if path.suffix.lower() == ".png":
         with path.open("rb") as file:
             start = file.read(26)
         if len(start) < 26 or not start.startswith(PNG_SIGNATURE):
-            raise DataError(f"{path} is damaged: it does not begin like a PNG file")
+            raise DataError(f"{path} is damaged: it does not start with the PNG signature")
         width, height = struct.unpack(">II", start[16:24])
         return int(height), int(width)
     pixels = _decode(path)
@@ -63,7 +63,7 @@ def read_image_size(path: Path) -> tuple[int, int]:
 
 
 def read_image_format(path: Path) -> str:
-    """FFmpeg's name for its samples, were they planes; of a PNG only the header is read."""
+    """The planar pixel format that holds an image; for PNG only the header is read."""
     if path.suffix.lower() == ".png":
         with path.open("rb") as file:
             deep, kind = file.read(26)[24:]
@@ -73,7 +73,7 @@ def read_image_format(path: Path) -> str:
 
 
 def check_image(path: Path) -> None:
-    """Raise if a file is damaged. A PNG is only read and its checksums compared, not decoded."""
+    """Raise DataError if a file is damaged. PNG files are verified by their checksums."""
     if path.suffix.lower() == ".png":
         _check_png(path, path.read_bytes())
     else:
@@ -81,28 +81,28 @@ def check_image(path: Path) -> None:
 
 
 def write_image(path: Path, frame: Tensor, *, bits: int = 8) -> None:
-    """Write (3, H, W) RGB in [0, 1] as PNG of 8 or 16 bits; the folder is made if need be."""
+    """Write (3, H, W) RGB in [0, 1] as PNG of 8 or 16 bits; creates the folder."""
     write_atomically(path, encode_png(frame, bits=bits))
 
 
 def encode_png(frame: Tensor, *, bits: int = 8) -> bytes:
-    """(3, H, W) RGB in [0, 1] as the bytes of a PNG file."""
+    """Encode (3, H, W) RGB in [0, 1] as the bytes of a PNG file of 8 or 16 bits."""
     if bits not in (8, 16):
-        raise ValueError(f"PNG files have 8 or 16 bits, not {bits}")
+        raise ValueError(f"PNG files must have 8 or 16 bits, not {bits}")
     height, width = frame.shape[-2:]
     encoder = CodecContext.create("png", "w")
     assert isinstance(encoder, VideoCodecContext)
     encoder.width, encoder.height = width, height
     encoder.pix_fmt = "rgb24" if bits == 8 else "rgb48be"
-    encoder.framerate = encoder.time_base = 1  # type: ignore[assignment]  # any; PNG has no time
-    encoder.options = {"compression_level": "3", "pred": "up"}  # half the time, as small
+    encoder.framerate = encoder.time_base = 1  # type: ignore[assignment]  # any; PNG has no timing
+    encoder.options = {"compression_level": "3", "pred": "up"}  # as small in half the time
     picture = av.VideoFrame.from_ndarray(_integers(frame, bits), format=encoder.pix_fmt)
     packets = [*encoder.encode(picture), *encoder.encode(None)]
     return b"".join(bytes(packet) for packet in packets)
 
 
 def _integers(frame: Tensor, bits: int) -> np.ndarray:
-    """(H, W, 3), contiguous; uint16 values lie in memory as PNG wants them, big-endian."""
+    """(H, W, 3) integers, contiguous; PyAV stores uint16 big-endian, as PNG requires."""
     top = 2**bits - 1
     values = (frame.detach().cpu().double().clamp(0, 1) * top).round().permute(1, 2, 0).numpy()
     return np.ascontiguousarray(values.astype(np.uint8 if bits == 8 else np.uint16))
@@ -115,7 +115,7 @@ def _decode(path: Path) -> np.ndarray:
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror or error}") from error
     if path.suffix.lower() not in DECODERS:
-        raise DataError(f"{path} is not an image we read; those end in {', '.join(DECODERS)}")
+        raise DataError(f"{path} is not a supported image; supported are {', '.join(DECODERS)}")
     if path.suffix.lower() == ".png":
         _check_png(path, data)
     decoder = CodecContext.create(DECODERS[path.suffix.lower()], "r")
@@ -125,13 +125,13 @@ def _decode(path: Path) -> np.ndarray:
     except av.FFmpegError as error:
         raise DataError(f"{path} is damaged and cannot be decoded: {error.strerror}") from error
     if not frames:
-        raise DataError(f"{path} is damaged: it holds no picture")
+        raise DataError(f"{path} is damaged: it contains no image")
     return _rgb(frames[0])
 
 
 def _rgb(picture: av.VideoFrame) -> np.ndarray:
     deep = max(component.bits for component in picture.format.components) > 8
-    if picture.format.name.startswith("gray"):  # swscale would squeeze its range
+    if picture.format.name.startswith("gray"):  # swscale would compress its range
         grey = picture.to_ndarray(format="gray16le" if deep else "gray")
         return np.repeat(grey[..., None], 3, axis=2)
     wanted = "rgb48le" if deep else "rgb24"
@@ -139,18 +139,18 @@ def _rgb(picture: av.VideoFrame) -> np.ndarray:
 
 
 def _check_png(path: Path, data: bytes) -> None:
-    """FFmpeg shows what it can of a broken PNG; a measurement must not be taken from that."""
+    """Raise DataError if a PNG is damaged; FFmpeg would decode what is left of it."""
     if not data.startswith(PNG_SIGNATURE):
-        raise DataError(f"{path} is damaged: it does not begin like a PNG file")
+        raise DataError(f"{path} is damaged: it does not start with the PNG signature")
     place, kind = len(PNG_SIGNATURE), b""
     while kind != b"IEND":
         if place + 12 > len(data):
-            raise DataError(f"{path} is damaged: it ends after {len(data)} bytes, too early")
+            raise DataError(f"{path} is damaged: it is truncated after {len(data)} bytes")
         length, kind = struct.unpack(">I4s", data[place : place + 8])
         end = place + 12 + length
         if end > len(data):
-            raise DataError(f"{path} is damaged: it ends after {len(data)} bytes, too early")
+            raise DataError(f"{path} is damaged: it is truncated after {len(data)} bytes")
         (checksum,) = struct.unpack(">I", data[end - 4 : end])
         if zlib.crc32(data[place + 4 : end - 4]) != checksum:
-            raise DataError(f"{path} is damaged: a checksum is wrong in its {kind!r} part")
+            raise DataError(f"{path} is damaged: the checksum of its {kind!r} chunk is wrong")
         place = end

@@ -1,12 +1,10 @@
-"""Put a whole video together: new pictures, and every other stream as it was."""
+"""Write the final file: the new video stream and the other streams of the source."""
 
 import heapq
 import io
 import logging
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
-from math import ceil
 from pathlib import Path
 
 import av
@@ -17,31 +15,20 @@ from av.video.stream import VideoStream
 from vsrkit.errors import VideoError
 from vsrkit.hardware.files import sync_file
 from vsrkit.video.audio import Packet
-from vsrkit.video.copied import CopiedStream, carry_over, lasting
-from vsrkit.video.encode import EncodedPacket, Encoding, set_up
-from vsrkit.video.files import read_packets
-from vsrkit.video.matroska import ROOM, display_size, needs_room, use_room
-from vsrkit.video.probe import opened
+from vsrkit.video.codecs import CONTAINERS, Encoding
+from vsrkit.video.colour import FULL, layout_of
+from vsrkit.video.encode import EncodedPacket, configure, read_packets
+from vsrkit.video.matroska import PLACEHOLDER, display_size, needs_display_size, set_display_size
+from vsrkit.video.probe import open_container
 from vsrkit.video.read import Source
-from vsrkit.video.timestamp_resets import Onward, find_restarts
-from vsrkit.video.y4m import FRAME, y4m_header
+from vsrkit.video.streams import OutputStream, copy_streams, valid_metadata
+from vsrkit.video.timestamps import Clock, ContinuousTimestamps, TimeRange, find_timestamp_resets
 
 log = logging.getLogger("vsrkit")
 
-
-@dataclass(frozen=True, slots=True)
-class Clock:
-    """When each frame is shown, in units of `time_base`."""
-
-    times: Sequence[int]
-    last_duration: int
-    time_base: Fraction
-
-    def duration(self, number: int) -> int:
-        """How long a frame is shown."""
-        if number + 1 < len(self.times):
-            return self.times[number + 1] - self.times[number]
-        return max(1, self.last_duration)
+Y4M_FRAME = b"FRAME\n"
+Y4M_CHROMA = {(1, 1): "420", (0, 1): "422", (0, 0): "444"}
+Y4M_SITINGS = {"left": "mpeg2", "center": "jpeg", "topleft": "paldv", "top": "jpeg"}
 
 
 def assemble(
@@ -53,9 +40,14 @@ def assemble(
     clock: Clock,
     source: Source,
 ) -> None:
-    """Join encoded parts and the source's other streams into one file at `path`.
+    """Join encoded parts and the other streams of the source into one file, synced to disk.
 
-    suffix: that of the file's final name, which decides the container.
+    path: the file to write.
+    parts: packet files, in order.
+    suffix: suffix of the final file name, which determines the container.
+    encoding: the encoding of the parts.
+    clock: the display times of all frames.
+    source: the source video, with its audio, subtitles, chapters and metadata.
     """
     form, options = container_options(suffix)
     try:
@@ -64,17 +56,17 @@ def assemble(
             return
         with av.open(f"file:{path}", "w", format=form, options=options) as target:
             video = add_video(target, encoding, clock.time_base, source)
-            if not source.info.streams:  # images or a pipe: there is nothing else
-                _begin(target, video, encoding)
-                new = video_packets(parts, clock, video)
-                for packet in _moved(new, Window.of(source, clock)):
-                    target.mux_one(packet)
+            if not source.info.streams:  # images or a pipe: no other streams
+                _write_header(target, video, encoding)
+                kept = TimeRange.of(source, clock)
+                for packet in video_packets(parts, clock, video):
+                    target.mux_one(kept.shift(packet))
             else:
-                with opened(source.path) as old:
-                    _with_other_streams(target, video, old, parts, clock, source, encoding)
-        if needs_room(form, encoding.sample_aspect):
+                with open_container(source.path) as old:
+                    _mux_with_other_streams(target, video, old, parts, clock, source, encoding)
+        if needs_display_size(form, encoding.sample_aspect):
             width, height = display_size(encoding.width, encoding.height, encoding.sample_aspect)
-            use_room(path, width=width, height=height)
+            set_display_size(path, width=width, height=height)
         sync_file(path)
     except (av.FFmpegError, OSError, ValueError) as error:
         path.unlink(missing_ok=True)
@@ -83,35 +75,35 @@ def assemble(
 
 
 def check_container(suffix: str, encoding: Encoding, source: Source) -> None:
-    """Refuse what a file `*suffix` cannot hold, now and not when all its packets are made."""
+    """Raise VideoError if a file `*suffix` cannot hold this encoding or the source's streams."""
     if suffix == ".y4m":
         if encoding.codec != "rawvideo":
-            raise VideoError(f"y4m is never compressed; leave --codec {encoding.codec} out")
+            raise VideoError(f"y4m is always uncompressed; leave out --codec {encoding.codec}")
         y4m_header(encoding)
         return
     try:
         if suffix == ".mov" and encoding.codec == "rawvideo":
-            raise ValueError("it is written, but not as planes, which nobody could read")
+            raise ValueError("FFmpeg writes planar raw video to mov, but cannot read it")
         with av.open(io.BytesIO(), "w", format=container_options(suffix)[0]) as trial:
             video = trial.add_stream(encoding.codec, rate=encoding.rate)
             assert isinstance(video, VideoStream)
-            set_up(video.codec_context, encoding)
+            configure(video.codec_context, encoding)
             trial.start_encoding()
     except (ValueError, av.FFmpegError) as error:
         raise VideoError(
-            f"{suffix} cannot hold {encoding.codec}; leave --codec out or name the output *.mkv"
+            f"{suffix} cannot hold {encoding.codec}; leave out --codec or name the output *.mkv"
         ) from error
     if source.info.streams:
         _check_other_streams(suffix, encoding, source)
 
 
 def _check_other_streams(suffix: str, encoding: Encoding, source: Source) -> None:
-    """Write the header of the whole file once: some streams are refused only there."""
+    """Write the header of the file once: some errors only occur there."""
     form = container_options(suffix)[0]
     try:
-        with opened(source.path) as old, av.open(io.BytesIO(), "w", format=form) as trial:
+        with open_container(source.path) as old, av.open(io.BytesIO(), "w", format=form) as trial:
             add_video(trial, encoding, source.info.time_base, source)
-            carry_over(old, trial, said=lambda _: None)
+            copy_streams(old, trial, warn=lambda _: None)
             trial.start_encoding()
     except (ValueError, av.FFmpegError) as error:
         reason = getattr(error, "strerror", None) or str(error)
@@ -122,53 +114,69 @@ def _check_other_streams(suffix: str, encoding: Encoding, source: Source) -> Non
 
 
 def _write_y4m(path: Path, parts: Sequence[Path], encoding: Encoding) -> None:
-    """A file of uncompressed frames; it has room for nothing else."""
+    """Write uncompressed frames without any other streams."""
     with path.open("wb") as file:
         file.write(y4m_header(encoding))
-        for _, packet in joined(parts):
-            file.write(FRAME + packet.data)
+        for _, packet in join_parts(parts):
+            file.write(Y4M_FRAME + packet.data)
     sync_file(path)
 
 
+def y4m_header(encoding: Encoding) -> bytes:
+    """The header of a YUV4MPEG2 stream: one line of text."""
+    layout = layout_of(encoding.pix_fmt)
+    if layout is None or layout.kind != "yuv" or layout.halvings not in Y4M_CHROMA:
+        raise VideoError(f"y4m supports YUV 4:2:0, 4:2:2 and 4:4:4, not {encoding.pix_fmt}")
+    chroma = Y4M_CHROMA[layout.halvings]
+    if layout.bits > 8:
+        chroma += f"p{layout.bits}"
+    elif chroma == "420":
+        chroma += Y4M_SITINGS[encoding.colour.siting]
+    rate, aspect = encoding.rate, Fraction(encoding.sample_aspect)
+    levels = "FULL" if encoding.colour.range == FULL else "LIMITED"
+    return (
+        f"YUV4MPEG2 W{encoding.width} H{encoding.height} F{rate.numerator}:{rate.denominator} "
+        f"Ip A{aspect.numerator}:{aspect.denominator} C{chroma} XCOLORRANGE={levels}\n"
+    ).encode()
+
+
 def container_options(suffix: str) -> tuple[str, dict[str, str]]:
-    """Format and options of a file of this kind, for the same bytes each time."""
-    formats = {".mkv": "matroska", ".webm": "webm", ".mp4": "mp4", ".m4v": "mp4", ".mov": "mov"}
-    formats |= {".y4m": "yuv4mpegpipe"}
-    if suffix not in formats:
-        raise VideoError(f"cannot write {suffix}; use one of {', '.join(formats)}")
-    # Matroska draws random numbers for its tracks without this flag.
+    """FFmpeg's format and options for a file, chosen so that its bytes are reproducible."""
+    if suffix not in CONTAINERS:
+        raise VideoError(f"cannot write {suffix}; use one of {', '.join(CONTAINERS)}")
+    # Without this flag, Matroska tracks get random numbers.
     options = {"fflags": "+bitexact"}
-    if formats[suffix] in ("matroska", "webm"):
-        options["avoid_negative_ts"] = "disabled"  # it stores no decoding times; see video_packets
-    if formats[suffix] in ("mp4", "mov"):
+    if CONTAINERS[suffix] in ("matroska", "webm"):
+        options["avoid_negative_ts"] = "disabled"  # they store no decoding times
+    if CONTAINERS[suffix] in ("mp4", "mov"):
         options["movflags"] = "+faststart"
-    return formats[suffix], options
+    return CONTAINERS[suffix], options
 
 
 def add_video(
     target: OutputContainer, encoding: Encoding, time_base: Fraction, source: Source
 ) -> VideoStream:
-    """The new video stream; its encoder is opened for its header and gets no frame."""
+    """Add the new video stream; its encoder is only opened to write the header."""
     video = target.add_stream(encoding.codec, rate=encoding.rate)
     assert isinstance(video, VideoStream)
-    set_up(video.codec_context, encoding)
+    configure(video.codec_context, encoding)
     video.time_base = time_base
     if encoding.codec == "libx265" and target.format.name in ("mp4", "mov"):
-        video.codec_context.codec_tag = "hvc1"  # the only name under which Apple plays it
+        video.codec_context.codec_tag = "hvc1"  # required by Apple's players
     if source.info.display_matrix:
         video.set_display_matrix(source.info.display_matrix)
     return video
 
 
 def video_packets(parts: Sequence[Path], clock: Clock, stream: VideoStream) -> Iterator[Packet]:
-    """Packets of all parts with the times of their frames.
+    """The packets of all parts with the timestamps of their frames.
 
-    Decoding times are made anew for the whole: packet i is decoded when the frame `delay` places
-    earlier is shown. Each part was encoded alone, so that its own would not fit the next one's.
+    Parts were encoded separately, so decoding times are computed for the whole video: packet i is
+    decoded at the display time of frame i - delay.
     """
-    delay = max((i - packet.number for i, packet in joined(parts)), default=0)
+    delay = max((i - packet.number for i, packet in join_parts(parts)), default=0)
     step = clock.duration(0)
-    for i, packet in joined(parts):
+    for i, packet in join_parts(parts):
         made: Packet = av.Packet(packet.data)
         made.stream = stream
         made.time_base = clock.time_base
@@ -179,8 +187,8 @@ def video_packets(parts: Sequence[Path], clock: Clock, stream: VideoStream) -> I
         yield made
 
 
-def joined(parts: Iterable[Path]) -> Iterator[tuple[int, EncodedPacket]]:
-    """The packets of all parts in the order of decoding, frames numbered through."""
+def join_parts(parts: Iterable[Path]) -> Iterator[tuple[int, EncodedPacket]]:
+    """The packets of all parts in decoding order, with frame numbers in the whole video."""
     count = start = 0
     for part in parts:
         for packet in read_packets(part):
@@ -189,7 +197,7 @@ def joined(parts: Iterable[Path]) -> Iterator[tuple[int, EncodedPacket]]:
         start = count
 
 
-def _with_other_streams(
+def _mux_with_other_streams(
     target: OutputContainer,
     video: VideoStream,
     old: InputContainer,
@@ -199,126 +207,58 @@ def _with_other_streams(
     encoding: Encoding,
 ) -> None:
     old_video = next(s for s in old.streams.video if not s.disposition & Disposition.attached_pic)
-    video.metadata.update(lasting(old_video.metadata))
+    video.metadata.update(valid_metadata(old_video.metadata))
     video.disposition = old_video.disposition
-    target.metadata.update(lasting(old.metadata))
-    window = Window.of(source, clock)
-    copied = carry_over(old, target, said=lambda line: log.warning("%s", line))
-    target.set_chapters(_chapters(old, window))
-    _begin(target, video, encoding)
-    new = video_packets(parts, clock, video)
-    onward = Onward(find_restarts(source.path, source.info))
-    others = _others(old, copied, window, onward)
-    for packet in heapq.merge(_moved(new, window), others, key=_seconds):
+    target.metadata.update(valid_metadata(old.metadata))
+    kept = TimeRange.of(source, clock)
+    copied = copy_streams(old, target, warn=lambda line: log.warning("%s", line))
+    target.set_chapters(kept.chapters(old.chapters()))
+    _write_header(target, video, encoding)
+    new = (kept.shift(packet) for packet in video_packets(parts, clock, video))
+    timestamps = ContinuousTimestamps(find_timestamp_resets(source.path, source.info))
+    others = _other_packets(old, copied, kept, timestamps)
+    for packet in heapq.merge(new, others, key=_seconds):
         target.mux_one(packet)
 
 
-def _begin(target: OutputContainer, video: VideoStream, encoding: Encoding) -> None:
-    """Write the header: no stream can be added or described after this."""
-    if needs_room(target.format.name, encoding.sample_aspect):
-        video.metadata["title"] = video.metadata.get("title", "") + ROOM
+def _write_header(target: OutputContainer, video: VideoStream, encoding: Encoding) -> None:
+    """Write the header; after this, no stream can be added or changed."""
+    if needs_display_size(target.format.name, encoding.sample_aspect):
+        video.metadata["title"] = video.metadata.get("title", "") + PLACEHOLDER
     target.start_encoding()
 
 
-@dataclass(frozen=True, slots=True)
-class Window:
-    """The part of the time that is kept, in seconds of the source, and what becomes its zero."""
-
-    begin: Fraction | None
-    end: Fraction | None
-    zero: Fraction
-
-    @classmethod
-    def of(cls, source: Source, clock: Clock) -> "Window":
-        """From the span that was asked for; program and transport streams begin anywhere."""
-        begin, end = source.span
-        first = clock.times[0] * clock.time_base
-        if begin or end is not None:
-            last = (
-                clock.times[-1] * clock.time_base
-                + clock.duration(len(clock.times) - 1) * clock.time_base
-            )
-            return cls(first, last, first)
-        anywhere = source.info.container in ("mpegts", "mpeg")
-        return cls(None, None, first if anywhere else Fraction(0))
-
-    def holds(self, seconds: Fraction) -> bool:
-        """Whether a time lies inside."""
-        return (self.begin is None or seconds >= self.begin) and (
-            self.end is None or seconds < self.end
-        )
-
-
-def _moved(packets: Iterable[Packet], window: Window) -> Iterator[Packet]:
-    for packet in packets:
-        _shift(packet, window)
-        yield packet
-
-
-def _others(
-    old: InputContainer, copied: dict[int, CopiedStream], window: Window, onward: Onward
+def _other_packets(
+    old: InputContainer,
+    copied: dict[int, OutputStream],
+    kept: TimeRange,
+    timestamps: ContinuousTimestamps,
 ) -> Iterator[Packet]:
-    """Packets of the streams that are kept, in the order of the file."""
+    """The packets of the copied streams, in the order of the source file."""
     streams = [old.streams[index] for index in copied]
     if not streams:
         return
     try:
         for packet in old.demux(streams):
-            kept = copied[packet.stream.index]
+            stream = copied[packet.stream.index]
             if packet.dts is None and packet.pts is None:
                 if packet.size == 0:
-                    yield from kept.finish()
-                elif packet.stream.disposition & Disposition.attached_pic:  # it has no time
-                    yield from kept.take(packet)
+                    yield from stream.finish()
+                elif packet.stream.disposition & Disposition.attached_pic:  # has no timestamp
+                    yield from stream.convert(packet)
                 continue
             if packet.pts is None:
                 packet.pts = packet.dts
-            onward.place(packet, apart=kept.apart)
+            timestamps.apply(packet, distinct=stream.distinct_times)
             assert packet.pts is not None
             if packet.stream.type == "subtitle":
-                _shorten(packet, window)
-            if not window.holds(packet.pts * packet.time_base):
-                continue
-            _shift(packet, window)
-            yield from kept.take(packet)
+                kept.trim_subtitle(packet)
+            if kept.contains(packet.pts * packet.time_base):
+                yield from stream.convert(kept.shift(packet))
     except av.FFmpegError as error:
         log.warning("audio and subtitles end early: %s", error.strerror)
-
-
-def _shorten(packet: Packet, window: Window) -> None:
-    """Let a line of text that is shown when the window begins begin with it."""
-    start = packet.pts
-    if window.begin is None or start is None or not packet.duration:
-        return
-    begin = ceil(window.begin / packet.time_base)
-    if start < begin < start + packet.duration:
-        packet.pts = packet.dts = begin
-        packet.duration -= begin - start
-
-
-def _shift(packet: Packet, window: Window) -> None:
-    if window.zero:
-        offset = round(window.zero / packet.time_base)
-        packet.pts = None if packet.pts is None else packet.pts - offset
-        packet.dts = None if packet.dts is None else packet.dts - offset
 
 
 def _seconds(packet: Packet) -> Fraction:
     time = packet.dts if packet.dts is not None else packet.pts
     return (time or 0) * packet.time_base
-
-
-def _chapters(old: InputContainer, window: Window) -> "list[av.container.core.Chapter]":
-    """Chapters, those cut by the window shortened, those outside left out."""
-    kept = []
-    for chapter in old.chapters():
-        base = chapter["time_base"]
-        if base is None:
-            continue
-        low = round(window.begin / base) if window.begin is not None else chapter["start"]
-        high = round(window.end / base) if window.end is not None else chapter["end"]
-        start, end = max(chapter["start"], low), min(chapter["end"], high)
-        if start < end or window.begin is None:
-            offset = round(window.zero / base)
-            kept.append({**chapter, "start": start - offset, "end": end - offset})
-    return kept  # type: ignore[return-value]

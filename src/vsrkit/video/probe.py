@@ -1,4 +1,4 @@
-"""What a video is, before hours are spent on it: size, time, colours, streams."""
+"""Read the properties of a video file: size, timing, colours, HDR metadata, streams."""
 
 import re
 import struct
@@ -17,21 +17,22 @@ from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
 from vsrkit.errors import VideoError
-from vsrkit.video.chroma import Siting
-from vsrkit.video.colour import FULL, LIMITED, Colour, known_matrix
-from vsrkit.video.hdr import Hdr, hdr_of
+from vsrkit.video.colour import FULL, LIMITED, Colour, Siting, effective_matrix
 
 VIDEO_SUFFIXES = frozenset(
     {".mp4", ".mkv", ".mov", ".avi", ".webm", ".m4v", ".y4m", ".mpg", ".mpeg", ".ts", ".mts",
      ".m2ts", ".wmv", ".flv", ".3gp", ".ogv", ".vob"}
 )  # fmt: skip
-LOOKED_AT = 8  # frames that are decoded to find out whether a video is interlaced
-LARGEST_SIDE = 16384  # of a picture that we take for meant, and not for a damaged header
+PROBED_FRAMES = 8  # frames decoded at each position to detect interlacing
+LARGEST_SIDE = 16384  # pixels; a larger picture is taken for a damaged header
+# FFmpeg's structures: ten fractions and two flags; two integers.
+MASTERING_DISPLAY = struct.Struct("=22i")
+LIGHT_LEVEL = struct.Struct("=2I")
 
 
 @dataclass(frozen=True, slots=True)
 class StreamInfo:
-    """A stream of a file; `index` is its place in it."""
+    """A stream of a file; `index` is its number in the file."""
 
     index: int
     kind: str  # video, audio, subtitle, attachment, data
@@ -41,8 +42,8 @@ class StreamInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
-    """What a player does with a stored picture: mirror it top to bottom, then turn it."""
+class Orientation:
+    """How a player displays the stored picture: mirrored top to bottom, then rotated."""
 
     degrees: int = 0  # counter-clockwise
     mirrored: bool = False
@@ -51,40 +52,53 @@ class Turn:
         return bool(self.degrees % 360) or self.mirrored
 
 
-UPRIGHT = Turn()
+UPRIGHT = Orientation()
+
+
+@dataclass(frozen=True, slots=True)
+class Hdr:
+    """HDR10 metadata; None for what the video does not contain.
+
+    display: x and y (CIE 1931) of red, green, blue and white of the mastering display, then its
+        minimum and maximum luminance in cd/m2.
+    light: luminance of the brightest pixel and of the brightest frame on average, in cd/m2.
+    """
+
+    display: tuple[Fraction, ...] | None
+    light: tuple[int, int] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VideoInfo:
-    """What is known of a video from its header and its first frames."""
+    """The properties of a video, from its header and its first frames."""
 
     container: str  # FFmpeg's name of the format: "mov,mp4,m4a,3gp,3g2,mj2", "matroska,webm", ...
     codec: str
-    height: int  # of the stored picture, before it is turned by `rotation`
+    height: int  # of the stored picture, before rotation
     width: int
     pix_fmt: str
     bits: int
-    colour: Colour  # what is assumed where the file is silent
-    colour_tagged: bool  # whether the file names its matrix
+    colour: Colour  # with defaults for missing tags
+    colour_tagged: bool  # whether the file specifies its matrix
     time_base: Fraction
-    frame_rate: Fraction  # average; a variable one has it, too
-    frames: int | None  # as the file says, or counted; None where only decoding can tell
+    frame_rate: Fraction  # average, also where it is variable
+    frames: int | None  # from the header, or counted; None if unknown before decoding
     duration_s: float | None
     sample_aspect: Fraction  # width of a pixel / its height
-    rotation: int  # degrees counter-clockwise that a player turns the picture by
-    display_matrix: tuple[int, ...] | None  # nine numbers, where the file has them
+    rotation: int  # degrees counter-clockwise at which players display the picture
+    display_matrix: tuple[int, ...] | None  # nine numbers, if the file has one
     interlaced: bool
     streams: tuple[StreamInfo, ...]
     hdr: Hdr | None = None
 
     @property
-    def turn(self) -> Turn:
-        """How a player brings the stored picture upright."""
+    def orientation(self) -> Orientation:
+        """How players display the stored picture."""
         a, b, _, c, d, *_ = self.display_matrix or (1, 0, 0, 0, 1)
-        return Turn(self.rotation, mirrored=a * d < b * c)
+        return Orientation(self.rotation, mirrored=a * d < b * c)
 
     def has(self, kind: str) -> bool:
-        """Whether there is a stream of this kind."""
+        """Whether the file has a stream of this kind."""
         return any(stream.kind == kind for stream in self.streams)
 
 
@@ -94,31 +108,33 @@ def is_video(path: Path) -> bool:
 
 
 def probe(source: str | Path, *, count: bool = False) -> VideoInfo:
-    """Look at a video file; `count` counts its frames (by packets) where the header is silent."""
+    """Read the properties of a video file.
+
+    count: count the frames (by packets) if the header does not tell their number.
+    """
     path = Path(source)
-    with opened(path) as container:
+    with open_container(path) as container:
         stream = video_stream(container, path)
         pictures = first_pictures(container, stream)
         if not pictures:
-            raise VideoError(f"{path} has a video stream, but not one frame can be decoded")
+            raise VideoError(f"{path} has a video stream, but no frame of it can be decoded")
         info = describe(container, stream, pictures)
         if not info.interlaced and _interlaced_later(container, stream):
             info = replace(info, interlaced=True)
     if count and info.frames is None:
-        counted = _count_packets(path)
-        info = with_frames(info, counted)
+        info = replace(info, frames=_count_packets(path))
     return info
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[InputContainer]:
-    """An open container; what FFmpeg cannot open is a VideoError."""
+def open_container(path: Path) -> Iterator[InputContainer]:
+    """Open a video file; raises VideoError if FFmpeg cannot read it."""
     if not path.exists():
         raise VideoError(f"{path} does not exist")
     if path.is_dir():
-        raise VideoError(f"{path} is a folder; a video file is wanted")
+        raise VideoError(f"{path} is a folder; expected a video file")
     try:
-        # With its protocol: else "Part 1:2.mp4" is taken for an address.
+        # With an explicit protocol, or FFmpeg takes "Part 1:2.mp4" for a URL.
         container = av.open(f"file:{path}", metadata_errors="replace")
     except (av.FFmpegError, OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
@@ -132,36 +148,36 @@ def video_stream(container: InputContainer, path: Path) -> VideoStream:
     for stream in container.streams.video:
         if not stream.disposition & (Disposition.attached_pic | Disposition.timed_thumbnails):
             if stream.codec_context is None:
-                raise VideoError(f"{path}: its video codec is unknown to this build of FFmpeg")
+                raise VideoError(f"{path}: this build of FFmpeg does not support its codec")
             return stream
     raise VideoError(f"{path} has no video stream")
 
 
 def first_pictures(container: InputContainer, stream: VideoStream) -> list[VideoFrame]:
-    """The first few frames that can be decoded."""
+    """The first frames that can be decoded, from the current position."""
     pictures: list[VideoFrame] = []
     try:
         for packet in container.demux(stream):
             try:
                 pictures += packet.decode()
             except (av.FFmpegError, ValueError):
-                continue  # a damaged packet; the next may be whole
-            if len(pictures) >= LOOKED_AT:
+                continue  # damaged packet; try the next one
+            if len(pictures) >= PROBED_FRAMES:
                 break
     except (av.FFmpegError, ValueError):
-        pass  # a file that ends early
+        pass  # truncated file
     return pictures
 
 
 def _interlaced_later(container: InputContainer, stream: VideoStream) -> bool:
-    """Whether there are interlaced frames further on: many a recording begins with film."""
+    """Whether frames in the rest of the file are interlaced; recordings may mix both."""
     for place in (1, 2, 3):
         if not container.duration:
             return False
         try:
             container.seek((container.start_time or 0) + container.duration * place // 4)
         except av.FFmpegError:
-            return False  # no way to jump in this file
+            return False  # not seekable
         if any(picture.interlaced_frame for picture in first_pictures(container, stream)):
             return True
     return False
@@ -170,13 +186,12 @@ def _interlaced_later(container: InputContainer, stream: VideoStream) -> bool:
 def describe(
     container: InputContainer, stream: VideoStream, pictures: list[VideoFrame]
 ) -> VideoInfo:
-    """Gather what the header and the first frames tell."""
+    """Collect the properties of an open video from its header and its first frames."""
     first = pictures[0]
     if max(first.height, first.width) > LARGEST_SIDE:
         raise VideoError(
-            f"{container.name.removeprefix('file:')} says its pictures are "
-            f"{first.width}x{first.height}; nothing larger than {LARGEST_SIDE} pixels a side "
-            "is taken"
+            f"{container.name.removeprefix('file:')} claims a size of "
+            f"{first.width}x{first.height}; at most {LARGEST_SIDE} pixels per side are supported"
         )
     rate = stream.average_rate or stream.guessed_rate or stream.base_rate or Fraction(25)
     time_base = stream.time_base or 1 / rate
@@ -186,7 +201,7 @@ def describe(
     elif container.duration:
         seconds = container.duration / av.time_base
     matrix_tag = first.colorspace
-    matrix = known_matrix(matrix_tag, height=first.height, width=first.width)
+    matrix = effective_matrix(matrix_tag, height=first.height, width=first.width)
     aspect = stream.sample_aspect_ratio
     return VideoInfo(
         container=container.format.name,
@@ -221,17 +236,12 @@ def describe(
             )
             for other in container.streams
         ),
-        hdr=hdr_of(first),
+        hdr=_hdr(first),
     )
 
 
-def with_frames(info: VideoInfo, frames: int) -> VideoInfo:
-    """The same with another number of frames."""
-    return replace(info, frames=frames)
-
-
 def _count_packets(path: Path) -> int:
-    with opened(path) as container:
+    with open_container(path) as container:
         try:
             return sum(packet.size > 0 for packet in container.demux(video_stream(container, path)))
         except av.FFmpegError as error:
@@ -244,7 +254,7 @@ def _codec_name(stream: av.stream.Stream) -> str:
 
 
 def _range(picture: VideoFrame) -> int:
-    """Tagged, or else full for RGB and JPEG's YUV and limited for the rest."""
+    """The tagged range; without a tag full for RGB and JPEG's YUV, limited for all others."""
     if picture.color_range in (LIMITED, FULL):
         return picture.color_range
     name = picture.format.name
@@ -252,18 +262,41 @@ def _range(picture: VideoFrame) -> int:
 
 
 def _display_matrix(picture: VideoFrame) -> tuple[int, ...] | None:
-    side_data: Any = picture.side_data  # PyAV's annotation does not fit its class
-    found = [bytes(data) for data in side_data if data.type.name == "DISPLAYMATRIX"]
-    return struct.unpack("<9i", found[0]) if found else None
+    found = _side_data(picture).get("DISPLAYMATRIX")
+    return struct.unpack("<9i", found) if found else None
 
 
-_logging = threading.Lock()  # FFmpeg's log level is one for the whole process
+def _side_data(picture: VideoFrame) -> dict[str, bytes]:
+    """FFmpeg's side data of a decoded frame, by type."""
+    side_data: Any = picture.side_data  # PyAV's annotation is wrong
+    return {data.type.name: bytes(data) for data in side_data}
+
+
+def _hdr(picture: VideoFrame) -> Hdr | None:
+    found = _side_data(picture)
+    display = _mastering_display(found.get("MASTERING_DISPLAY_METADATA", b""))
+    light = found.get("CONTENT_LIGHT_LEVEL", b"")
+    levels = LIGHT_LEVEL.unpack_from(light) if len(light) >= LIGHT_LEVEL.size else None
+    return Hdr(display, levels) if display or levels else None
+
+
+def _mastering_display(data: bytes) -> tuple[Fraction, ...] | None:
+    if len(data) < MASTERING_DISPLAY.size:
+        return None
+    *numbers, has_primaries, has_luminance = MASTERING_DISPLAY.unpack_from(data)
+    pairs = list(zip(numbers[0::2], numbers[1::2], strict=True))
+    if not (has_primaries and has_luminance and all(denominator for _, denominator in pairs)):
+        return None
+    return tuple(Fraction(*pair) for pair in pairs)
+
+
+_log_lock = threading.Lock()  # FFmpeg's log level is global
 
 
 def _siting(picture: VideoFrame) -> Siting:
-    """Where chroma lies. PyAV does not tell, but FFmpeg's filter `showinfo` writes it in its log.
+    """The chroma siting; left, the default since MPEG-2, if the file does not specify it.
 
-    Left, as MPEG-2 and later have it, where the file is silent.
+    PyAV does not expose it, so it is read from the log of FFmpeg's `showinfo` filter.
     """
     graph = av.filter.Graph()
     buffer = graph.add_buffer(
@@ -274,7 +307,7 @@ def _siting(picture: VideoFrame) -> Siting:
     )
     graph.link_nodes(buffer, graph.add("showinfo", "checksum=0"), graph.add("buffersink"))
     graph.configure()
-    with _logging:
+    with _log_lock:
         before = av.logging.get_level()
         av.logging.set_level(av.logging.INFO)
         try:
@@ -283,5 +316,5 @@ def _siting(picture: VideoFrame) -> Siting:
                 graph.vpull()
         finally:
             av.logging.set_level(before)
-    said = re.search(r"\bcl:(\w+)", "".join(message for _, _, message in lines))
-    return said[1] if said and said[1] in get_args(Siting) else "left"  # type: ignore[return-value]
+    match = re.search(r"\bcl:(\w+)", "".join(message for _, _, message in lines))
+    return match[1] if match and match[1] in get_args(Siting) else "left"  # type: ignore[return-value]

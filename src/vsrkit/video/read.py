@@ -1,4 +1,4 @@
-"""Frames of a video, of image files or of a pipe, one by one, each with its time."""
+"""Read frames with timestamps from a video file, image files or a pipe."""
 
 import logging
 import re
@@ -17,7 +17,7 @@ from av.video.stream import VideoStream
 from torch import Tensor
 
 from vsrkit.errors import VideoError
-from vsrkit.video.colour import FULL, Colour, rgb_of
+from vsrkit.video.colour import FULL, Colour, to_rgb
 from vsrkit.video.images import (
     is_image,
     natural_order,
@@ -25,54 +25,55 @@ from vsrkit.video.images import (
     read_image_format,
     read_image_size,
 )
-from vsrkit.video.probe import Turn, VideoInfo, opened, probe, video_stream
-from vsrkit.video.timestamp_resets import JUMP
+from vsrkit.video.probe import Orientation, VideoInfo, open_container, probe, video_stream
 
 log = logging.getLogger("vsrkit")
 
+# Timestamps that jump back by more seconds than this were reset; smaller jumps are errors.
+JUMP = Fraction(1, 4)
 Span = tuple[Fraction, Fraction | None]  # seconds from the first frame: begin and end (exclusive)
 Deinterlace: TypeAlias = Literal["auto", "always", "never"]  # auto: video flagged as interlaced
-EVERYTHING: Span = (Fraction(0), None)
+WHOLE_VIDEO: Span = (Fraction(0), None)
 OnDamaged = Callable[[Exception], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A decoded frame; it becomes RGB only when asked, so that skipping one costs little."""
+    """A decoded frame that is converted to RGB on demand, so that skipping it is cheap."""
 
     time: int  # in units of the source's time base
-    duration: int  # the same; 0 where the source does not say
+    duration: int  # the same unit; 0 if unknown
     read: Callable[[slice], Tensor]  # rows -> (3, H, W) float32
 
     def rgb(self, rows: slice = slice(None)) -> Tensor:
-        """(3, H, W) float32, 0 black, 1 white, not clipped: all rows or some."""
+        """All rows or some as (3, H, W) float32 RGB; 0 is black, 1 is white, not clipped."""
         return self.read(rows)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """Where frames come from: a video file, or image files in the order of time."""
+    """A video file, or image files in display order."""
 
     path: Path
     info: VideoInfo
     images: tuple[Path, ...] = ()
     deinterlace: Deinterlace = "auto"
-    span: Span = EVERYTHING
+    span: Span = WHOLE_VIDEO
 
     def pictures(self, on_damaged: OnDamaged | None = None) -> Iterator[Picture]:
-        """Every frame in the order of time; times increase strictly.
+        """The frames of the span in display order; times are strictly increasing.
 
         on_damaged: called with the error for each packet of a video that cannot be decoded.
         """
         read = self._read_images() if self.images else self._read_video(on_damaged)
-        return in_span(read, self)
+        return select_span(read, self)
 
     def frames(self) -> Iterator[Tensor]:
-        """The same as RGB, (3, H, W) each."""
+        """The same frames as RGB (3, H, W)."""
         return (picture.rgb() for picture in self.pictures())
 
-    def turned_size(self, height: int, width: int) -> tuple[int, int]:
-        """(height, width) of a picture of this source after its rotation."""
+    def oriented_size(self, height: int, width: int) -> tuple[int, int]:
+        """(height, width) of a picture after the rotation of this source."""
         return (width, height) if self.info.rotation % 180 else (height, width)
 
     def _read_images(self) -> Iterator[Picture]:
@@ -80,30 +81,31 @@ class Source:
             yield Picture(number, 1, partial(_read_image, path, self.info))
 
     def _read_video(self, on_damaged: OnDamaged | None) -> Iterator[Picture]:
-        with opened(self.path) as container:
+        with open_container(self.path) as container:
             stream = video_stream(container, self.path)
-            # Slices, not frames: how a damaged frame is patched up must not depend on timing.
+            # Not frame threads: concealment of damaged frames must not depend on timing.
             stream.thread_type = "SLICE"
             decoded = decode(container, stream, self.path, on_damaged)
             every = self.deinterlace == "always"
             if every or (self.info.interlaced and self.deinterlace == "auto"):
-                decoded = deinterlaced(decoded, stream, every=every)
-            yield from timed(decoded, self.info)
+                decoded = deinterlace_frames(decoded, stream, every=every)
+            yield from with_timestamps(decoded, self.info)
 
 
 def open_source(path: str | Path, *, frame_rate: Fraction = Fraction(25)) -> Source:
-    """A video file, a folder of images, or a pattern such as `frames/%04d.png`.
+    """Open a source of frames.
 
-    frame_rate: of image files, which do not know theirs.
+    path: a video file, an image, a folder of images, or a pattern such as `frames/%04d.png`.
+    frame_rate: frame rate of an image sequence.
     """
     path = Path(path)
     if path.is_dir():
         images = sorted((p for p in path.iterdir() if is_image(p)), key=natural_order)
         if not images:
-            raise VideoError(f"{path} is a folder without images")
+            raise VideoError(f"{path} contains no images")
         return _image_source(path, images, frame_rate)
     if re.search(r"%0?\d*d", path.name) and not path.exists():  # not "my%20dog.mp4"
-        images = matching(path)
+        images = find_numbered(path)
         if not images:
             raise VideoError(f"no file matches {path}")
         return _image_source(path, images, frame_rate)
@@ -119,21 +121,21 @@ def read_video(path: str | Path) -> Iterator[Tensor]:
     return (frame.clamp(0, 1) for frame in open_source(path).frames())
 
 
-def exact_span(begin: Fraction | float, end: Fraction | float | None) -> Span:
-    """Times as they are written: 0.2 is a fifth, not the float, which is a little more.
+def parse_span(begin: Fraction | float, end: Fraction | float | None) -> Span:
+    """A span of seconds as exact fractions: 0.2 becomes 1/5, not the nearest float.
 
-    Else the frame at just that time would be lost.
+    The float is slightly larger, so the frame at exactly that time would be lost.
     """
     try:
         return Fraction(str(begin)), None if end is None else Fraction(str(end))
     except ValueError as error:
-        raise VideoError(f"from {begin} to {end} is no span of seconds") from error
+        raise VideoError(f"{begin} to {end} is not a span of seconds") from error
 
 
-def in_span(pictures: Iterator[Picture], source: Source) -> Iterator[Picture]:
-    """Those in the time that was asked for, their times strictly increasing.
+def select_span(pictures: Iterator[Picture], source: Source) -> Iterator[Picture]:
+    """The pictures in the span of the source, with strictly increasing times.
 
-    Where times begin anew (see `restarts`), they go on from the frame before.
+    Where timestamps are reset (see timestamps.py), times continue from the frame before.
     """
     begin, end = source.span
     base = source.info.time_base
@@ -154,8 +156,8 @@ def in_span(pictures: Iterator[Picture], source: Source) -> Iterator[Picture]:
             yield Picture(last, picture.duration, picture.read)
 
 
-def matching(pattern: Path) -> list[Path]:
-    """Files named by a pattern with one number in it, in the order of their numbers."""
+def find_numbered(pattern: Path) -> list[Path]:
+    """The files that match a pattern such as `%04d.png`, in numerical order."""
     before, after = re.split(r"%0?\d*d", pattern.name, maxsplit=1)
     name = re.compile(re.escape(before) + r"(\d+)" + re.escape(after))
     if not pattern.parent.is_dir():
@@ -196,7 +198,7 @@ def _read_image(path: Path, info: VideoInfo, rows: slice) -> Tensor:
     if frame.shape[-2:] != (info.height, info.width):
         raise VideoError(
             f"{path} is {frame.shape[-1]}x{frame.shape[-2]}, the first image is "
-            f"{info.width}x{info.height}; a video has one size"
+            f"{info.width}x{info.height}; all images must have the same size"
         )
     return frame[:, rows]
 
@@ -207,7 +209,7 @@ def decode(
     path: Path,
     on_damaged: OnDamaged | None = None,
 ) -> Iterator[VideoFrame]:
-    """Decode to the end; a damaged packet is passed over, as players do, and counted."""
+    """Decode all frames; damaged packets are skipped and counted."""
     damaged, any_frame = 0, False
     try:
         for packet in container.demux(stream):
@@ -221,27 +223,27 @@ def decode(
             any_frame = any_frame or bool(frames)
             yield from frames
     except av.FFmpegError as error:
-        log.warning("%s ends early: %s; what was read before that is used", path, error.strerror)
+        log.warning("%s ends early: %s; the frames before that are used", path, error.strerror)
         if on_damaged:
             on_damaged(error)
     if not any_frame:
-        raise VideoError(f"{path} has a video stream, but not one frame can be decoded")
+        raise VideoError(f"{path} has a video stream, but no frame of it can be decoded")
     if damaged:
         log.warning("%s: %d damaged packets could not be decoded", path, damaged)
 
 
-def deinterlaced(
+def deinterlace_frames(
     pictures: Iterator[VideoFrame], stream: VideoStream, *, every: bool = False
 ) -> Iterator[VideoFrame]:
-    """One progressive frame for each interlaced one; other frames stay as they are.
+    """Deinterlace frames, one progressive frame for each; others are not changed.
 
     every: deinterlace all frames, not only those that are flagged as interlaced.
 
-    A filter is made for one size and kind of picture: where they change, another begins.
+    A new filter is used whenever the size or the pixel format changes.
     """
-    for _, alike in groupby(pictures, lambda p: (p.width, p.height, p.format.name)):
+    for _, group in groupby(pictures, lambda p: (p.width, p.height, p.format.name)):
         graph: av.filter.Graph | None = None
-        for picture in alike:
+        for picture in group:
             graph = graph or _bwdif(picture, stream, every)
             graph.vpush(picture)
             yield from _pull(graph)
@@ -251,7 +253,7 @@ def deinterlaced(
 
 
 def _bwdif(picture: VideoFrame, stream: VideoStream, every: bool) -> av.filter.Graph:
-    """The filter for pictures like this one."""
+    """A deinterlacing filter for pictures of this size and format."""
     kind = "all" if every else "interlaced"
     graph = av.filter.Graph()
     width, height, base = picture.width, picture.height, stream.time_base
@@ -272,13 +274,12 @@ def _pull(graph: av.filter.Graph) -> Iterator[VideoFrame]:
             return
 
 
-def timed(pictures: Iterator[VideoFrame], info: VideoInfo) -> Iterator[Picture]:
-    """Decoded frames with their times."""
+def with_timestamps(pictures: Iterator[VideoFrame], info: VideoInfo) -> Iterator[Picture]:
+    """Decoded frames with their times; one without a timestamp follows the one before it."""
     step = max(1, round(1 / info.frame_rate / info.time_base))
     expected = 0
     for picture in pictures:
-        # A frame without a time follows the one before it at the usual distance.
-        ticks = (picture.time_base or info.time_base) / info.time_base  # a filter has its own
+        ticks = (picture.time_base or info.time_base) / info.time_base  # filters have their own
         time = expected if picture.pts is None else round(picture.pts * ticks)
         duration = round((picture.duration or 0) * ticks)
         expected = time + (duration or step)
@@ -286,13 +287,13 @@ def timed(pictures: Iterator[VideoFrame], info: VideoInfo) -> Iterator[Picture]:
 
 
 def _rgb(picture: VideoFrame, info: VideoInfo, rows: slice) -> Tensor:
-    """RGB at the size of the first frame; a stream may change its size on the way."""
+    """RGB at the size of the first frame; the size may change within a stream."""
     if (picture.height, picture.width) != (info.height, info.width):
         picture = picture.reformat(width=info.width, height=info.height, interpolation="BICUBIC")
-    return rgb_of(picture, info.colour, rows)
+    return to_rgb(picture, info.colour, rows)
 
 
-def turned(frame: Tensor, turn: Turn) -> Tensor:
-    """A frame as players show it, by multiples of 90 degrees."""
-    frame = frame.flip(-2) if turn.mirrored else frame
-    return torch.rot90(frame, round(turn.degrees / 90) % 4, (-2, -1))
+def orient(frame: Tensor, orientation: Orientation) -> Tensor:
+    """Mirror and rotate a frame (in steps of 90 degrees) as players display it."""
+    frame = frame.flip(-2) if orientation.mirrored else frame
+    return torch.rot90(frame, round(orientation.degrees / 90) % 4, (-2, -1))

@@ -1,4 +1,4 @@
-"""Clips and frames that are read a few rows at a time, where all of them take too much memory."""
+"""Clips and frames that are read a few rows at a time, to save memory."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,23 +8,27 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """A clip or a frame that is made, or fetched, when some of its rows are wanted."""
+    """A clip or frame whose rows are computed or loaded on demand.
 
-    shape: tuple[int, ...]  # (..., H, W)
-    read: Callable[[int, int], Tensor]  # rows from, to -> (..., to - from, W)
+    shape: (..., H, W).
+    read: takes the first row and the row after the last, returns (..., rows, W).
+    """
+
+    shape: tuple[int, ...]
+    read: Callable[[int, int], Tensor]
 
     def whole(self) -> Tensor:
-        """All of it after all."""
+        """All rows."""
         return self.read(0, self.shape[-2])
 
 
-def rows_of(x: Tensor | Rows) -> Rows:
-    """The same way to read what is there already, (..., H, W)."""
+def as_rows(x: Tensor | Rows) -> Rows:
+    """A tensor (..., H, W) as Rows."""
     if isinstance(x, Rows):
         return x
     return Rows(tuple(x.shape), lambda start, stop: x[..., start:stop, :])
 
 
-def whole_of(x: Tensor | Rows) -> Tensor:
-    """The pixels, (..., H, W)."""
+def as_tensor(x: Tensor | Rows) -> Tensor:
+    """All rows as one tensor (..., H, W)."""
     return x.whole() if isinstance(x, Rows) else x

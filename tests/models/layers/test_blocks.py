@@ -64,18 +64,18 @@ def test_a_sequence_overwrites_neither_its_input_nor_hooked_tensors():
     set_memory_layout(sequence, LAST)
     kept, seen = x.clone(), []
     with torch.inference_mode():
-        one_by_one = [x]
+        run_per_frame = [x]
         for block in sequence:
-            one_by_one.append(block(one_by_one[-1]))
-        assert torch.equal(sequence(x), one_by_one[-1])
+            run_per_frame.append(block(run_per_frame[-1]))
+        assert torch.equal(sequence(x), run_per_frame[-1])
         handle = sequence[1].register_forward_hook(
             lambda _, args, output: seen.append((*args, output))
         )
-        assert torch.equal(sequence(x), one_by_one[-1])
+        assert torch.equal(sequence(x), run_per_frame[-1])
         handle.remove()
     given, output = seen[0]  # not overwritten after the hook saw them
-    assert torch.equal(given, one_by_one[1])
-    assert torch.equal(output, one_by_one[2])
+    assert torch.equal(given, run_per_frame[1])
+    assert torch.equal(output, run_per_frame[2])
     assert torch.equal(x, kept)
 
 

@@ -205,7 +205,7 @@ def _clip_equations(
         found.append(normal_equations(inputs[0].float().cpu(), error, SAMPLES, seed=len(found)))
 
     handle = conv.register_forward_hook(add_frame)
-    try:  # outside of `sharing_cores`, so that frames are computed one by one in order
+    try:  # outside of `allow_parallel`, so that frames are computed one by one in order
         kind = torch.device(device).type
         with torch.autocast(kind, torch.bfloat16, enabled=precision.dtype == "bfloat16"):
             model(clip.lr[None].to(device))
