@@ -143,8 +143,8 @@ def test_data_check_reports_the_set_and_its_problems(vid4: Path, tmp_path: Path)
     done = vsrkit("data", "check", vid4)
     assert done.exit_code == 1
     assert "vid4, 4 clips, 8 frames" in done.output
-    assert "wrong: city: partial: 2 of 34 frames" in done.output
+    assert "problem: city: partial: 2 of 34 frames" in done.output
     write_clip(tmp_path / "mine" / "a", random_clip(2))
     done = vsrkit("data", "check", tmp_path / "mine")
     assert done.exit_code == 0
-    assert "nothing is wrong" in done.output
+    assert "no problems found" in done.output

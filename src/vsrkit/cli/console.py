@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -85,38 +86,36 @@ class _LogLines(logging.Handler):
         self._console = console
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Print the message without markup, since names may contain brackets."""
-        text = record.getMessage()
-        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+        _print_line(self._console, record.getMessage())
 
 
 def print_check(check: SetCheck, console: Console) -> None:
     """Print the result of `vsrkit data check`: the set, its clips and its problems."""
     frames = sum(clip.frames for clip in check.clips)
-    console.print(f"{check.root}: {check.set}, {len(check.clips)} clips, {frames} frames")
+    _print_line(console, f"{check.root}: {check.set}, {len(check.clips)} clips, {frames} frames")
     if check.clips:
         console.print(_clips(check))
-        lr = f"LR frames: {check.lr_place}" if check.lr_place else "LR frames: none, made from HR"
-        console.print(lr, soft_wrap=True)
-    for problem in check.problems:
-        console.print(f"wrong: {problem}", soft_wrap=True, markup=False)
-    for clip in check.clips:
-        for problem in clip.problems:
-            console.print(f"wrong: {clip.name}: {problem}", soft_wrap=True, markup=False)
+        _print_line(console, f"LR frames: {check.lr_place or 'none, they are made from HR'}")
+    problems = [f"{clip.name}: {text}" for clip in check.clips for text in clip.problems]
+    for problem in [*check.problems, *problems]:
+        _print_line(console, f"problem: {problem}")
     for note in [*check.notes, *(note for clip in check.clips for note in clip.notes)]:
-        console.print(note, soft_wrap=True, markup=False)
-    console.print("nothing is wrong" if check.sound else "something is wrong, see above")
+        _print_line(console, note)
+    _print_line(console, "no problems found" if check.sound else "problems found, see above")
 
 
 def _clips(check: SetCheck) -> Table:
-    table = Table()
-    for title in ("clip", "frames", "size", "LR size", "state"):
-        table.add_column(title)
-    shown = (
-        [clip for clip in check.clips if clip.problems] if len(check.clips) > 40 else check.clips
-    )
+    """A table of the clips; of more than 40, only of those with problems."""
+    table = Table("clip", "frames", "size", "LR size", "state")
+    shown = check.clips if len(check.clips) <= 40 else [c for c in check.clips if c.problems]
     for clip in shown[:40]:
         lr = f"{clip.lr_size[1]}x{clip.lr_size[0]}" if clip.lr_size else "-"
-        state = f"{len(clip.problems)} problems" if clip.problems else "sound"
-        table.add_row(clip.name, str(clip.frames), f"{clip.size[1]}x{clip.size[0]}", lr, state)
+        state = f"{len(clip.problems)} problems" if clip.problems else "ok"
+        size = f"{clip.size[1]}x{clip.size[0]}"
+        table.add_row(escape(clip.name), str(clip.frames), size, lr, state)
     return table
+
+
+def _print_line(console: Console, text: str) -> None:
+    """Print text as it is: names may contain brackets, which are markup for rich."""
+    console.print(text, markup=False, highlight=False, soft_wrap=True)
