@@ -1,4 +1,4 @@
-"""A moving picture small enough to train on in a test, and a model small enough to be trained."""
+"""Short videos to train on, a small model, and a config of a run of a few steps."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +14,7 @@ from vsrkit.train.config import Source, TrainConfig
 
 
 def moving_picture(frames: int, side: int, seed: int = 0) -> np.ndarray:
-    """Soft blobs that drift: (T, H, W, 3) uint8."""
+    """Blurred moving blobs: (T, H, W, 3) uint8."""
     rng = np.random.default_rng(seed)
     y, x = np.mgrid[:side, :side] / side
     clip = np.full((frames, side, side, 3), 0.5)
@@ -28,7 +28,7 @@ def moving_picture(frames: int, side: int, seed: int = 0) -> np.ndarray:
 
 
 def write_video(path: Path, frames: np.ndarray) -> None:
-    """Lossless, RGB."""
+    """Write a lossless RGB video."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with av.open(path, "w") as container:
         stream = container.add_stream("ffv1", rate=25, options={"slicecrc": "0"})
@@ -61,7 +61,7 @@ def tiny_model(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def config(videos: Path, tiny_model: Path, tmp_path: Path) -> Callable[..., TrainConfig]:
-    """Makes a config of a run of a few steps."""
+    """A function that returns the config of a run of a few steps, with changes."""
 
     def make(**changes: object) -> TrainConfig:
         values = {

@@ -1,4 +1,4 @@
-"""Fine-tuning never gives back something worse than it was given."""
+"""Fine-tuning writes the better of the old and the new weights."""
 
 from pathlib import Path
 
@@ -26,7 +26,7 @@ def footage(tmp_path) -> Path:
 SMALL = {"frames": 3, "crop": 16, "precision": "float32", "workers": 0}
 
 
-def test_writes_a_model_and_says_what_it_gained(footage, tiny_model, tmp_path):
+def test_writes_a_model_and_reports_the_gain(footage, tiny_model, tmp_path):
     output = tmp_path / "out" / "mine.safetensors"
     result = finetune([footage], output, model=str(tiny_model), steps=12, **SMALL)
     assert result.better
@@ -36,7 +36,7 @@ def test_writes_a_model_and_says_what_it_gained(footage, tiny_model, tmp_path):
     assert [p.name for p in output.parent.iterdir()] == ["mine.safetensors"]
 
 
-def test_keeps_the_old_weights_if_the_new_are_worse(footage, tiny_model, tmp_path, monkeypatch):
+def test_writes_the_old_weights_if_the_new_are_worse(footage, tiny_model, tmp_path, monkeypatch):
     monkeypatch.setattr(module, "score", lambda *_: (99.0, None))
     output = tmp_path / "mine.safetensors"
     result = finetune([footage], output, model=str(tiny_model), steps=2, **SMALL)
@@ -48,7 +48,7 @@ def test_keeps_the_old_weights_if_the_new_are_worse(footage, tiny_model, tmp_pat
 
 
 @pytest.mark.parametrize(("frames", "side"), [(4, 96), (9, 72), (2, 200)])
-def test_short_and_small_footage_will_do(tiny_model, tmp_path, frames, side):
+def test_short_and_small_footage_is_accepted(tiny_model, tmp_path, frames, side):
     write_video(tmp_path / "mine.mkv", moving_picture(frames, side))
     output = tmp_path / "out.safetensors"
     options = {"model": str(tiny_model), "precision": "float32", "workers": 0}
@@ -56,7 +56,7 @@ def test_short_and_small_footage_will_do(tiny_model, tmp_path, frames, side):
     assert output.is_file()
 
 
-def test_stopping_keeps_no_files_and_does_not_promise_to_resume(
+def test_a_stopped_run_leaves_no_files_and_does_not_offer_to_resume(
     footage, tiny_model, tmp_path, monkeypatch
 ):
     def stopped(config, on_progress):
@@ -68,7 +68,7 @@ def test_stopping_keeps_no_files_and_does_not_promise_to_resume(
     assert not list(tmp_path.glob("*.safetensors"))
 
 
-def test_mistakes_are_named(tiny_model, tmp_path):
+def test_invalid_arguments_are_named(tiny_model, tmp_path):
     with pytest.raises(DataError, match="no videos"):
         finetune([], tmp_path / "a.safetensors")
     with pytest.raises(WeightsError, match=r"must end in \.safetensors"):
@@ -80,16 +80,16 @@ def test_mistakes_are_named(tiny_model, tmp_path):
     assert not list(tmp_path.glob(".finetune*"))
 
 
-def test_the_command(footage, tmp_path, monkeypatch):
-    asked = {}
+def test_the_command_passes_its_options(footage, tmp_path, monkeypatch):
+    passed = {}
 
-    def pretend(videos, output, **options):
-        asked.update(options, videos=videos, output=output)
+    def fake(videos, output, **options):
+        passed.update(options, videos=videos, output=output)
         return Finetuned(30.0, 31.0)
 
-    monkeypatch.setattr(module, "finetune", pretend)
+    monkeypatch.setattr(module, "finetune", fake)
     run = CliRunner().invoke(app, ["finetune", str(footage), "-o", "x.safetensors", "--steps", "9"])
     assert run.exit_code == 0, run.output
     assert "30.000 dB before, 31.000 dB after (+1.000 dB): new weights written" in run.output
-    assert asked["videos"] == [footage]
-    assert asked["steps"] == 9
+    assert passed["videos"] == [footage]
+    assert passed["steps"] == 9

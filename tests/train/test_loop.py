@@ -1,4 +1,4 @@
-"""A run ends with a better model, resumes exactly, and stops well when something is wrong."""
+"""Training runs: results, exact resuming, stopping, and errors of one line."""
 
 import json
 import logging
@@ -46,7 +46,7 @@ def assert_same_state(a, b):
         assert torch.equal(a[name], b[name]), name
 
 
-def test_a_run_leaves_a_model_that_loads_and_scores(config, caplog):
+def test_a_run_writes_models_that_can_be_loaded(config, caplog):
     c = config(steps=8, validate_every=4)
     with caplog.at_level(logging.INFO, "vsrkit"):
         progress = train(c)
@@ -68,7 +68,7 @@ def test_resume_is_exact(config, tmp_path, monkeypatch, optimizer):
 
     def killed(run, parts):
         calls.append(run.progress.step)
-        if len(calls) == 4:  # after a save at step 2 and a step that was not saved
+        if len(calls) == 4:  # after a save at step 2 and one step that was not saved
             raise KeyboardInterrupt
         return compute(run, parts)
 
@@ -86,12 +86,12 @@ def test_a_signal_saves_the_step_and_stops(config, tmp_path, monkeypatch):
     stopped = replace(straight, run_dir=str(tmp_path / "b"), save_every=100)
     compute = loop.compute_gradients
 
-    def asked(run, parts):
+    def with_signal(run, parts):
         if run.progress.step == 2:
             os.kill(os.getpid(), signal.SIGTERM)
         return compute(run, parts)
 
-    monkeypatch.setattr(loop, "compute_gradients", asked)
+    monkeypatch.setattr(loop, "compute_gradients", with_signal)
     with pytest.raises(StoppedError, match=r"SIGTERM after step 3; continue with --resume"):
         train(stopped)
     monkeypatch.setattr(loop, "compute_gradients", compute)
@@ -100,17 +100,17 @@ def test_a_signal_saves_the_step_and_stops(config, tmp_path, monkeypatch):
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")  # Python 3.12 on
-def test_a_signal_to_all_processes_does_not_end_the_loader(config, monkeypatch):
+def test_a_signal_to_all_processes_does_not_end_the_workers(config, monkeypatch):
     compute = loop.compute_gradients
 
-    def asked(run, parts):
+    def with_signal(run, parts):
         if run.progress.step == 1:
-            [helper] = multiprocessing.active_children()
-            os.kill(helper.pid, signal.SIGTERM)
+            [worker] = multiprocessing.active_children()
+            os.kill(worker.pid, signal.SIGTERM)
             os.kill(os.getpid(), signal.SIGTERM)
         return compute(run, parts)
 
-    monkeypatch.setattr(loop, "compute_gradients", asked)
+    monkeypatch.setattr(loop, "compute_gradients", with_signal)
     with pytest.raises(StoppedError, match="after step 2"):
         train(config(workers=1, steps=20))
 
@@ -122,16 +122,16 @@ def test_accumulated_gradients_are_those_of_one_large_batch(config, tmp_path):
         train(c)
         found.append(state(c))
     key = "model.forward_tower.main.0.weight"
-    # float32 means over other groups of numbers; Adam's first step is the sign of the gradient
+    # Means in float32 over other groups of values.
     torch.testing.assert_close(found[0][key], found[1][key], rtol=0, atol=1e-5)
 
 
 def test_recomputing_activations_changes_nothing(config, tmp_path):
     plain = config(run_dir=str(tmp_path / "a"), steps=2)
     train(plain)
-    lean = replace(plain, run_dir=str(tmp_path / "b"), activation_checkpointing=True)
-    train(lean)
-    assert_same_state(state(plain), state(lean))
+    recomputed = replace(plain, run_dir=str(tmp_path / "b"), activation_checkpointing=True)
+    train(recomputed)
+    assert_same_state(state(plain), state(recomputed))
 
 
 def test_bfloat16_keeps_float32_weights(config):
@@ -147,23 +147,23 @@ def test_a_run_is_not_overwritten(config):
         train(c)
 
 
-def test_nothing_to_resume(config):
+def test_resuming_without_a_state_is_refused(config):
     with pytest.raises(CheckpointError, match="there is no run to resume"):
         train(config(), resume=True)
 
 
-def test_a_killed_run_reports_each_step_once(config):
+def test_a_resumed_run_logs_each_step_once(config):
     c = config(steps=4, save_every=2)
     train(c)
     log = Path(c.run_dir) / "log.jsonl"
-    with log.open("a") as file:  # what came after the last state, and a line that was cut
+    with log.open("a") as file:  # entries after the last state, the last one incomplete
         file.write('{"step": 5, "loss": 1.0}\n{"step": 6, "lo')
     train(replace(c, steps=6), resume=True)
     steps = [json.loads(line) for line in log.read_text().splitlines()]
     assert [each["step"] for each in steps if "loss" in each] == [1, 2, 3, 4, 5, 6]
 
 
-def test_a_stopped_run_closes_its_reports(config, monkeypatch):
+def test_a_stopped_run_closes_its_log(config, monkeypatch):
     closed = []
     monkeypatch.setattr(loop.RunLog, "close", lambda self: closed.append(0))
     monkeypatch.setattr(
@@ -174,7 +174,7 @@ def test_a_stopped_run_closes_its_reports(config, monkeypatch):
     assert closed
 
 
-def test_resuming_as_something_else_is_refused_in_one_line(config, tmp_path):
+def test_resuming_with_another_model_or_optimizer_is_refused_in_one_line(config, tmp_path):
     c = config(steps=2)
     train(c)
     with pytest.raises(CheckpointError, match="another optimizer; resume with that one"):
@@ -186,7 +186,7 @@ def test_resuming_as_something_else_is_refused_in_one_line(config, tmp_path):
         train(replace(c, device="banana"), resume=True)
 
 
-def test_a_loss_that_is_no_number_keeps_the_last_good_state(config, monkeypatch):
+def test_a_loss_of_nan_keeps_the_last_finite_state(config, monkeypatch):
     c = config(log_every=3, save_every=2)
     charbonnier = losses.charbonnier
     steps = []
@@ -201,7 +201,7 @@ def test_a_loss_that_is_no_number_keeps_the_last_good_state(config, monkeypatch)
     assert all(t.isfinite().all() for t in state(c).values())
 
 
-def test_a_gradient_that_is_no_number_keeps_the_last_good_state(config, monkeypatch):
+def test_a_gradient_of_nan_keeps_the_last_finite_state(config, monkeypatch):
     c = config(save_every=1)
     clip, steps = loop.clip_grad_norm_, []
 
@@ -215,14 +215,14 @@ def test_a_gradient_that_is_no_number_keeps_the_last_good_state(config, monkeypa
     assert all(t.isfinite().all() for t in state(c).values())
 
 
-def test_a_run_that_diverges_at_once_is_told_so(config, monkeypatch):
-    # Weights that are no numbers also make flows that are none.
+def test_a_run_that_diverges_before_the_first_save_must_start_again(config, monkeypatch):
+    # Weights of NaN give flows of NaN.
     monkeypatch.setattr(loop, "learning_rate", lambda config, step: float("nan"))
     with pytest.raises(DivergedError, match="no earlier state was saved: start again"):
         train(config(log_every=3, save_every=6))
 
 
-def test_a_full_disk_keeps_the_last_good_state(config, monkeypatch):
+def test_a_full_disk_keeps_the_last_state(config, monkeypatch):
     c = config()
     save_file, saves = run_files.save_file, []
 
@@ -271,7 +271,7 @@ def test_clips_too_small_for_the_crop_are_refused_at_once(config):
         train(config(crop=64))
 
 
-def test_a_warm_start_says_what_it_took(config, tiny_model, caplog):
+def test_a_warm_start_logs_what_it_copied(config, tiny_model, caplog):
     with caplog.at_level(logging.INFO, "vsrkit"):
         train(config(steps=1, warm_start=(str(tiny_model),)))
     assert any("tensors copied, 0 of another shape, 0 not used" in m for m in caplog.messages)
@@ -288,33 +288,33 @@ def test_flow_networks_keep_pytorchs_layout_in_float32():
 
 
 def test_gradients_are_those_of_plain_training():
-    """Flows that differ in the last bit can fall into another pixel: that is the hard part."""
+    """Flows that differ in the last bit can point into another pixel, which changes gradients."""
     torch.manual_seed(0)
     plain = VSRT(
         VSRTConfig(frames=3, depth=1, channels=16, tower_blocks=2, reconstruct_blocks=2, size=32)
     )
-    laid_out = deepcopy(plain)
-    set_training_layout(laid_out, Precision("float32", channels_last=True))
+    changed = deepcopy(plain)
+    set_training_layout(changed, Precision("float32", channels_last=True))
     lr, hr = torch.rand(1, 3, 3, 32, 32), torch.rand(1, 3, 3, 128, 128)
     apart, size = 0.0, 0.0
-    for model in (plain, laid_out):
+    for model in (plain, changed):
         charbonnier(model(lr), hr).backward()
-    for a, b in zip(plain.parameters(), laid_out.parameters(), strict=True):
+    for a, b in zip(plain.parameters(), changed.parameters(), strict=True):
         apart += float((a.grad - b.grad).double().square().sum())
         size += float(a.grad.double().square().sum())
-    assert (apart / size) ** 0.5 < 1e-4  # measured: 6e-5 on the whole net, 6e-4 without
+    assert (apart / size) ** 0.5 < 1e-4  # measured: 6e-5, and 6e-4 if the flow network changes, too
 
 
 def test_the_score_of_bicubic_is_its_psnr(tmp_path):
     pixels = moving_picture(5, 64)
     path = tmp_path / "a.rgb"
     path.write_bytes(pixels.tobytes())
-    pieces = validation_clips([Clip("a", path, pixels.shape)], Fixed(), frames=5)
+    clips = validation_clips([Clip("a", path, pixels.shape)], Fixed(), frames=5)
     model = Bicubic(BicubicConfig())
-    found, frame = score(model, pieces, Precision("float32", False), "cpu")
-    sr = model(pieces[0].lr[None])[0].clamp(0, 1)
+    found, frame = score(model, clips, Precision("float32", False), "cpu")
+    sr = model(clips[0].lr[None])[0].clamp(0, 1)
     assert found == pytest.approx(
-        mean_psnr_y(sr[2:3], pieces[0].hr[2:3])
+        mean_psnr_y(sr[2:3], clips[0].hr[2:3])
     )  # two at either end left out
     assert torch.equal(frame, sr[2])
     assert math.isfinite(found)

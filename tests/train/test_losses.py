@@ -42,33 +42,35 @@ def to_prev(pixels):
     return flow
 
 
-def test_what_moves_with_the_picture_is_at_rest(panned):
-    # 1e-10: positions are rounded to float32
+def test_motion_along_the_flow_is_no_change(panned):
+    # 1e-10: positions are rounded to float32.
     assert temporal_change(panned, panned, to_prev(1.0)) < 1e-10
-    # Along another motion HR itself changes: taken for covered, and not counted.
+    # Along a wrong flow HR itself changes: those pixels count as occluded.
     strange = panned.flip(1)
     assert temporal_change(strange, panned, to_prev(1.0)) > temporal_change(
         strange, panned, to_prev(-5.0)
     )
 
 
-def test_what_flickers_costs_its_square(panned):
+def test_flicker_costs_its_square(panned):
     flickering = panned + 0.1 * torch.tensor([0.0, 1, 0, 1]).view(1, 4, 1, 1, 1)
-    inside = 60 / 64  # the last columns of each frame came in from outside
+    inside = 60 / 64  # the last columns of each frame were outside of the previous one
     assert float(temporal_change(flickering, panned, to_prev(1.0))) == pytest.approx(
         0.01 * inside, rel=1e-4
     )
-    assert temporal_change(panned + 0.1, panned, to_prev(1.0)) < 1e-10  # wrong, but steadily
+    assert (
+        temporal_change(panned + 0.1, panned, to_prev(1.0)) < 1e-10
+    )  # a constant error does not flicker
 
 
-def test_unrest_teaches_frames_and_not_the_flow(panned):
+def test_temporal_change_has_gradients_for_frames_but_not_for_the_flow(panned):
     sr, flow = torch.rand_like(panned).requires_grad_(), to_prev(1.0).requires_grad_()
     temporal_change(sr, panned, flow).backward()
     assert sr.grad.abs().sum() > 0
     assert flow.grad is None
 
 
-def test_unrest_is_told_clip_by_clip(panned):
+def test_temporal_change_is_computed_for_each_clip(panned):
     flickering = panned + 0.1 * torch.tensor([0.0, 1, 0, 1]).view(1, 4, 1, 1, 1)
     both = temporal_change(
         torch.cat([panned, flickering]),
@@ -79,17 +81,17 @@ def test_unrest_is_told_clip_by_clip(panned):
     assert both[0] < 1e-10 < both[1]
 
 
-def test_brightness_weighs_most():
+def test_luma_weighs_most():
     grey, colour = torch.zeros(2, 1, 1, 3, 4, 4)
     grey += 1
-    colour[:, :, 0], colour[:, :, 1] = 0.587, -0.299  # red against green, as bright as nothing
+    colour[:, :, 0], colour[:, :, 1] = 0.587, -0.299  # red against green, with a luma of 0
     assert weight_luma(grey).square().sum(2).mean() == pytest.approx(1)
     plain = colour.square().sum(2).mean().item() / 3
     assert weight_luma(colour).square().sum(2).mean().item() == pytest.approx(0.3 * plain)
 
 
 class Shift(torch.nn.Module):
-    """Enlarges each clip of a batch and adds a number of its own to it."""
+    """Enlarges the clips of a batch and adds one value to each."""
 
     def __init__(self, *by: float) -> None:
         super().__init__()
@@ -106,12 +108,12 @@ def test_easy_clips_weigh_as_much_as_hard_ones():
     loss = PsnrLoss(model)(lr, goal)
     assert loss.item() == pytest.approx((np.log(0.04 + FLOOR) + np.log(0.0025 + FLOOR)) / 2)
     loss.backward()
-    # A tenth less of either error is worth the same; the floor takes a little from the small one.
+    # Reducing either error by a tenth gains the same, but for the floor.
     hard, easy = (model.by.grad * model.by.detach()).tolist()
     assert easy == pytest.approx(hard, rel=0.05)
 
 
-def test_what_is_near_enough_counts_no_more():
+def test_errors_below_the_floor_count_little():
     lr = torch.rand(1, 3, 3, 4, 4)
     goal = Shift(0.0)(lr).detach()
     assert PsnrLoss(Shift(1e-4))(lr, goal).item() == pytest.approx(np.log(FLOOR), abs=1e-3)
@@ -123,13 +125,13 @@ def preset():
     model = VSRTSmall(
         SmallConfig(channels=8, tower_blocks=1, attention_channels=8, flow_channels=8)
     )
-    torch.nn.init.normal_(model.tail.conv.weight, std=0.05)  # zero lets nothing through
+    torch.nn.init.normal_(model.tail.conv.weight, std=0.05)  # zero weights would pass no gradient
     for level in model.flow.levels:
         torch.nn.init.normal_(level[-1].weight, std=0.1)
     return model.train()
 
 
-def test_steadiness_adds_what_changes_along_the_motion(preset):
+def test_steadiness_adds_the_temporal_change(preset):
     torch.manual_seed(1)
     lr, hr = torch.rand(2, 4, 3, 16, 16), torch.rand(2, 1, 3, 64, 64).expand(-1, 4, -1, -1, -1)
     with torch.no_grad():
@@ -139,17 +141,17 @@ def test_steadiness_adds_what_changes_along_the_motion(preset):
         expected = torch.log(square_error(sr, hr) + 2 * change + FLOOR).mean()
     assert change.min() > 0
     torch.testing.assert_close(found, expected)
-    one = PsnrLoss(preset, steadiness=2.0)(lr[:, :1], hr[:, :1])  # nothing changes
+    one = PsnrLoss(preset, steadiness=2.0)(lr[:, :1], hr[:, :1])  # one frame has no temporal change
     torch.testing.assert_close(one, PsnrLoss(preset)(lr[:, :1], hr[:, :1]))
 
 
-def test_the_flow_learns_along(preset):
+def test_the_flow_is_trained_too(preset):
     lr, hr = torch.rand(1, 3, 3, 16, 16), torch.rand(1, 3, 3, 64, 64)
     PsnrLoss(preset, steadiness=1.0)(lr, hr).backward()
     assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in preset.flow.parameters())
 
 
-def test_models_that_answer_with_the_centre_are_held_against_it():
+def test_models_that_output_the_centre_are_compared_with_the_centre():
     model = EDVR(EDVRConfig(channels=8, frames=3, groups=2, extract_blocks=1, reconstruct_blocks=1))
     lr, hr = torch.rand(1, 3, 3, 16, 16), torch.rand(1, 3, 3, 64, 64)
     with torch.no_grad():
@@ -157,6 +159,6 @@ def test_models_that_answer_with_the_centre_are_held_against_it():
         torch.testing.assert_close(PsnrLoss(model)(lr, hr), expected)
 
 
-def test_steadiness_is_for_models_whose_flow_is_known():
+def test_steadiness_is_refused_for_models_of_others():
     with pytest.raises(VsrkitError, match="steadiness needs the flow of vsrt-s or vsrt-m"):
         PsnrLoss(RRN(RRNConfig(channels=4, blocks=1)), steadiness=1.0)

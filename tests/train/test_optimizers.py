@@ -33,7 +33,7 @@ def test_orthogonal_brings_all_singular_values_near_one():
         assert values.max() < 1.3
 
 
-def test_muon_is_pytorchs_on_matrices():
+def test_muon_equals_pytorchs_on_matrices():
     torch.manual_seed(0)
     start = torch.randn(32, 48)
     ours, theirs = (nn.Parameter(start.clone()) for _ in range(2))
@@ -49,7 +49,7 @@ def test_muon_is_pytorchs_on_matrices():
             parameter.grad = gradient.clone()
             optimizer.step()
     moved = (ours - start).norm()
-    # PyTorch's iteration runs in bfloat16, which has three digits
+    # PyTorch iterates in bfloat16, which has three digits.
     assert (ours - theirs).norm() < 0.03 * moved
 
 
@@ -77,7 +77,7 @@ class Net(nn.Module):
         self.last = nn.Conv2d(32, 48, 3)
 
 
-def test_each_weight_has_one_optimiser():
+def test_each_weight_has_one_optimizer():
     net = Net()
     adam, muon = make_optimizers(net, name="muon", betas=(0.9, 0.99), flow_scale=0.25)
     assert muon.param_groups[0]["params"] == [net.inner.weight]
@@ -89,7 +89,7 @@ def test_each_weight_has_one_optimiser():
     assert flow["scale"] == 0.25
 
 
-def test_layers_that_touch_pixels_are_not_inner():
+def test_layers_that_read_or_write_pixels_are_not_inner():
     net = Net()
     assert [w is net.inner.weight for w in inner_matrices(net)][-1]
     assert all(w is not net.last.weight for w in inner_matrices(net))
@@ -130,7 +130,7 @@ def test_warmup_rises_to_the_cosine():
     assert rates[-1] == pytest.approx(config.minimum_learning_rate, abs=1e-5)
 
 
-def test_the_average_follows_at_its_pace():
+def test_the_average_follows_the_weights_by_its_decay():
     model = nn.Linear(1, 1, bias=False)
     nn.init.zeros_(model.weight)
     ema = Ema(model, 0.5)

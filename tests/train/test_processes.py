@@ -1,4 +1,4 @@
-"""Two processes learn what one with twice the batch learns; losing one loses no step."""
+"""Two processes equal one with twice the batch size; after losing one, the run can be resumed."""
 
 import multiprocessing
 import os
@@ -17,7 +17,7 @@ from vsrkit.train.processes import LostProcessError, Processes, join_processes
 
 
 def gradients(config, processes):
-    """What one step of this process adds up to."""
+    """The gradients of one step of this process."""
     sources, _ = loop.open_data(config, None)
     run = loop.start_run(config, processes, sources, resume=False)
     run.loss.train()
@@ -26,7 +26,7 @@ def gradients(config, processes):
 
 
 def work(rank, port, config, folder):
-    """One of two processes: gradients of a step, then a run that the second one leaves."""
+    """One of two processes: the gradients of a step, then a run that the second process leaves."""
     os.environ |= {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
     os.environ["MASTER_PORT"] = str(port)
     torch.set_num_threads(1)
@@ -45,11 +45,11 @@ def work(rank, port, config, folder):
 
     save = loop.save_run
 
-    def told_to_end(run):
-        os.kill(os.getpid(), signal.SIGTERM)  # as torchrun does when it misses one of them
+    def save_after_signal(run):
+        os.kill(os.getpid(), signal.SIGTERM)  # as torchrun does when a process is lost
         save(run)
 
-    loop.compute_gradients, loop.save_run = lost, told_to_end
+    loop.compute_gradients, loop.save_run = lost, save_after_signal
     try:
         loop.train(replace(config, run_dir=str(folder / "lost"), save_every=100))
     except LostProcessError as error:
@@ -63,7 +63,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def pair(folder, videos, tiny_model):
-    """The config that both processes were given, after they have ended."""
+    """The config of both processes, after they have ended."""
     from vsrkit.train.config import Source, TrainConfig  # noqa: PLC0415
 
     config = TrainConfig(
@@ -95,18 +95,18 @@ def pair(folder, videos, tiny_model):
     return config
 
 
-def test_two_processes_have_the_gradients_of_the_double_batch(pair, folder):
+def test_two_processes_have_the_gradients_of_twice_the_batch(pair, folder):
     alone = replace(pair, batch_size=2, run_dir=str(folder / "alone"))
     expected = gradients(alone, Processes())
     for rank in range(2):
         found = load_file(folder / f"{rank}.safetensors")
         assert found.keys() == expected.keys()
         for name, value in expected.items():
-            # the same numbers, added up in another order
+            # The same values, added in another order.
             torch.testing.assert_close(found[name], value, rtol=0, atol=1e-5)
 
 
-def test_only_the_first_process_writes(pair, folder):
+def test_only_the_main_process_writes(pair, folder):
     assert (folder / "gradients0").exists()
     assert not (folder / "gradients1").exists()
 

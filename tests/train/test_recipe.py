@@ -1,4 +1,4 @@
-"""Recipes say everything, and a typo is an error."""
+"""Configs and recipes: validation, overrides, the schema, and the shipped recipes."""
 
 import json
 import runpy
@@ -37,7 +37,7 @@ def test_shipped_recipes_load_and_survive_json(name):
     assert from_saved(to_dict(config)) == config
 
 
-def test_both_readings_of_the_published_run():
+def test_release_and_paper_differ_in_steps_and_batch_size():
     reds = str(ROOT / "recipes" / "vsrt_reds.py")
     release, paper = load_recipe(reds), load_recipe(f"{reds}:paper")
     assert (release.steps, release.batch_size) == (1_200_000, 4)
@@ -45,7 +45,7 @@ def test_both_readings_of_the_published_run():
     assert release.betas == paper.betas == (0.9, 0.99)
 
 
-def test_a_toml_recipe(tmp_path):
+def test_a_toml_recipe_loads(tmp_path):
     path = tmp_path / "mine.toml"
     path.write_text(
         'run_dir = "runs/mine"\nsteps = 10\nlearning_rate = 1\n'
@@ -81,7 +81,7 @@ def test_a_toml_recipe(tmp_path):
         ("# Gr\u00fc\u00dfe", "can't decode"),
     ],
 )
-def test_mistakes_in_toml_are_named_with_the_file(tmp_path, text, message):
+def test_errors_in_toml_name_the_file(tmp_path, text, message):
     path = tmp_path / "mine.toml"
     path.write_text(text, encoding="latin-1")
     with pytest.raises(ConfigError, match=message) as error:
@@ -103,7 +103,7 @@ MAKES = "from vsrkit.train.config import TrainConfig\ndef config():\n    return 
         (MAKES.format("run_dir='r', steps=0"), "steps must be at least 1, got 0"),
     ],
 )
-def test_mistakes_in_python_are_named_with_the_file(tmp_path, text, message):
+def test_errors_in_python_name_the_file(tmp_path, text, message):
     path = tmp_path / "mine.py"
     path.write_text(text)
     with pytest.raises(ConfigError, match=message) as error:
@@ -111,13 +111,13 @@ def test_mistakes_in_python_are_named_with_the_file(tmp_path, text, message):
     assert "mine.py" in str(error.value)
 
 
-def test_a_python_recipe_may_name_a_folder_as_toml_does(tmp_path):
+def test_a_python_recipe_accepts_a_path_as_data(tmp_path):
     path = tmp_path / "mine.py"
     path.write_text(MAKES.format("run_dir='r', data='my-videos'"))
     assert load_recipe(str(path)).data == (Source(path="my-videos"),)
 
 
-def test_overrides():
+def test_overrides_are_converted_and_checked():
     config = TrainConfig(run_dir="r")
     changed = with_overrides(
         config, ["steps=5", "data=a,b", "flips=false", "betas=0.8,0.9", "learning_rate=1e-3"]
@@ -134,12 +134,12 @@ def test_overrides():
     ["betas=0.9", "betas=2,3", "learning_rate=nan", "learning_rate=-1", "validation_share=2",
      "workers=-1", "validation_frames=0", "seed=-1", "warmup_steps=-3", "steps=1e3"],
 )  # fmt: skip
-def test_values_that_cannot_be_are_named(wrong):
+def test_invalid_values_are_named(wrong):
     with pytest.raises(ConfigError, match=wrong.split("=")[0]):
         with_overrides(TrainConfig(run_dir="r"), [wrong])
 
 
-def test_a_source_cannot_have_less_than_no_weight():
+def test_a_source_cannot_have_a_negative_weight():
     with pytest.raises(ConfigError, match=r"weight must be at least 0, got -1\.0"):
         Source(path="a", weight=-1.0)
 
@@ -174,7 +174,7 @@ def test_the_config_of_an_earlier_version_loads(tmp_path):
     assert "\n" not in str(error.value)
 
 
-def test_several_mistakes_make_one_line():
+def test_several_errors_make_one_line():
     with pytest.raises(ConfigError) as error:
         TrainConfig(run_dir="r", steps=0, crop="large")
     assert str(error.value) == (
@@ -204,7 +204,7 @@ def test_the_schema_describes_every_key():
     assert (steps["type"], steps["minimum"], steps["default"]) == ("integer", 1, 10_000)
 
 
-def test_no_recipe(tmp_path):
+def test_files_that_are_not_recipes_are_refused(tmp_path):
     (tmp_path / "a.py").write_text("x = 1\n")
     (tmp_path / "a.txt").write_text("")
     for name, message in (("b.py", "does not exist"), ("a.py", r"needs a function config\(\)"),
@@ -213,7 +213,7 @@ def test_no_recipe(tmp_path):
             load_recipe(str(tmp_path / name))
 
 
-def test_tiny_cpu_repeats_its_losses(tmp_path):
+def test_tiny_cpu_has_the_golden_losses(tmp_path):
     config = runpy.run_path(str(ROOT / "recipes" / "tiny_cpu.py"))["config"](tmp_path)
     short = with_overrides(config, ["log_every=1", "workers=0", "validate_every=1000"])
     found = []
@@ -225,9 +225,11 @@ def test_tiny_cpu_repeats_its_losses(tmp_path):
         )
         train(with_overrides(short, ["steps=10"]))
     expected = [float(line) for line in GOLDEN.read_text().split()]
-    # other processors round differently, and Muon carries that on: half a percent in ten steps
+    # Other processors round differently, and Muon amplifies it: half a percent in ten steps.
     now = " ".join(f"{loss:.6f}" for loss in found)
-    assert found == pytest.approx(expected, rel=0.02), f"a change of numerics is meant? {now}"
+    assert found == pytest.approx(expected, rel=0.02), (
+        f"if the change is intended, the new losses are {now}"
+    )
 
 
 def test_the_command_trains_on_a_folder_of_videos(videos, tiny_model, tmp_path):

@@ -9,7 +9,7 @@ from vsrkit.errors import VsrkitError
 from vsrkit.train.run_files import RunLog, StepTimer
 
 
-def test_run_logs_are_lines_of_json(tmp_path):
+def test_the_log_is_lines_of_json(tmp_path):
     run_log = RunLog(tmp_path)
     run_log.scalars(1, loss=0.5)
     run_log.scalars(2, loss=0.25)
@@ -18,16 +18,16 @@ def test_run_logs_are_lines_of_json(tmp_path):
         {"step": 1, "loss": 0.5},
         {"step": 2, "loss": 0.25},
     ]
-    RunLog(None).scalars(1, loss=0.5)  # the other processes stay silent
+    RunLog(None).scalars(1, loss=0.5)  # all processes but the main one
 
 
-def test_run_logs_that_cannot_be_written_stop_with_a_line(tmp_path):
+def test_a_log_that_cannot_be_written_ends_the_run_in_one_line(tmp_path):
     run_log = RunLog(tmp_path / "gone")
     with pytest.raises(VsrkitError, match="continue with --resume"):
         run_log.scalars(1, loss=0.5)
 
 
-def test_tensorboard_gets_scalars_and_pictures(tmp_path):
+def test_tensorboard_gets_scalars_and_images(tmp_path):
     pytest.importorskip("tensorboard")
     run_log = RunLog(tmp_path, tensorboard=True)
     run_log.scalars(1, loss=0.5)
@@ -39,11 +39,11 @@ def test_tensorboard_gets_scalars_and_pictures(tmp_path):
     assert b"PNG" in content
 
 
-def test_the_clock_tells_work_from_the_rest(monkeypatch):
+def test_the_timer_separates_work_from_the_rest(monkeypatch):
     now = [0.0]
     monkeypatch.setattr("vsrkit.train.run_files.time.perf_counter", lambda: now[0])
     timer = StepTimer()
     for kind, seconds in (("work", 1), ("rest", 8), ("validation", 1), ("data", 50), ("work", 0)):
-        now[0] += seconds  # what went before took this long
+        now[0] += seconds  # duration of the previous kind
         timer.start(kind)
     assert timer.lap() == (5.0, 0.2)  # 8 of work, 1 + 1 of data and rest, in two steps

@@ -11,7 +11,7 @@ BLOCKS = RNG.integers(0, 256, (2, 16, 16, 3), np.uint8)
 STILLS = [np.kron(blocks, np.ones((8, 8, 1), np.uint8)) for blocks in BLOCKS]
 
 
-def test_the_flow_explains_the_pair():
+def test_warping_by_the_flow_gives_the_other_frame():
     pairs = motion_pairs(STILLS, 0, 0, batch=6, size=48, reach=4)
     inside = (..., slice(8, -8), slice(8, -8))
     for a, b, flow in ((pairs.a, pairs.b, pairs.a_to_b), (pairs.b, pairs.a, pairs.b_to_a)):
@@ -28,9 +28,9 @@ def test_pairs_are_a_pure_function_of_seed_and_step():
     assert not torch.equal(first.a, other.a)
 
 
-def test_inverting_there_and_back_stays():
+def test_a_flow_and_its_inverse_cancel():
     y, x = torch.meshgrid(torch.linspace(0, 3, 40), torch.linspace(0, 3, 40), indexing="ij")
     flow = torch.stack([torch.sin(y), torch.cos(x)])[None]
     back = invert(flow)
-    stayed = flow + warp(back, flow, padding="border")
-    assert stayed[..., 4:-4, 4:-4].abs().max() < 0.02  # bilinear reading of a curved field
+    rest = flow + warp(back, flow, padding="border")
+    assert rest[..., 4:-4, 4:-4].abs().max() < 0.02  # bilinear interpolation of a curved field

@@ -12,7 +12,7 @@ from vsrkit.models.zoo import save_model
 from vsrkit.train.warm_start import copy_matching, warm_start
 
 
-def test_a_public_file_warms_the_whole_model(tmp_path):
+def test_a_public_file_fills_the_whole_model(tmp_path):
     trained, fresh = (BasicVSR(BasicVSRConfig(channels=8, blocks=1)) for _ in range(2))
     tensors = {public_name(name): value for name, value in trained.state_dict().items()}
     torch.save({"params": tensors}, tmp_path / "BasicVSR.pth")
@@ -43,7 +43,7 @@ def test_a_flow_network_is_found_in_any_file(tmp_path, style):
         assert torch.equal(a, b), name
 
 
-def test_a_warm_start_takes_what_fits_and_lists_the_rest():
+def test_tensors_that_fit_are_copied_and_the_others_listed():
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Conv2d(4, 4, 3))
     tensors = {"0.weight": torch.ones(4, 3, 3, 3), "1.weight": torch.ones(9), "x": torch.ones(1)}
     result = copy_matching(model, tensors)
@@ -51,7 +51,7 @@ def test_a_warm_start_takes_what_fits_and_lists_the_rest():
     assert model[0].weight.eq(1).all()
 
 
-def test_a_warm_start_of_a_part(tiny_model):
+def test_a_part_that_does_not_exist_or_fit_is_named(tiny_model):
     with pytest.raises(WeightsError, match="the model has no part 'wing'"):
         warm_start(nn.Sequential(), f"wing={tiny_model}")
     with pytest.raises(WeightsError, match="has no tensor that fits"):

@@ -1,4 +1,4 @@
-"""Every architecture of the zoo trains in the same loop, whatever the recipe says of frames."""
+"""Every architecture of the zoo can be trained with the same recipe."""
 
 import json
 from pathlib import Path

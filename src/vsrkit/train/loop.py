@@ -326,7 +326,8 @@ def set_training_layout(model: nn.Module, precision: Precision) -> None:
 
     The gradient of a warp jumps where the flow crosses a pixel border, and the rounding of another
     layout changes on which side it is. In PyTorch's own layout all gradients equal those of plain
-    training, and the flow network takes about a hundredth of the time. Only in float32.
+    training; the flow network takes only about a hundredth of the time. In bfloat16 flow networks
+    have the layout of `precision`, too.
     """
     set_memory_layout(model, precision)
     if precision.dtype == "float32":

@@ -1,4 +1,4 @@
-"""Learning from a teacher: what is compared, and that a pupil comes nearer."""
+"""Distillation: what is compared, and that training brings a student closer to its teacher."""
 
 from dataclasses import replace
 
@@ -27,7 +27,7 @@ def teacher():
     torch.manual_seed(0)
     net = BasicVSR(BasicVSRConfig(channels=8, blocks=3)).eval()
     for block in (*net.backward_trunk.main[2], *net.forward_trunk.main[2]):
-        for conv in (block.conv1, block.conv2):  # each is to change something
+        for conv in (block.conv1, block.conv2):  # large enough to have an effect
             torch.nn.init.normal_(conv.weight, std=0.1)
     return net.requires_grad_(False)
 
@@ -38,38 +38,38 @@ def pair():
     return torch.rand(2, 4, 3, 16, 16), torch.rand(2, 4, 3, 64, 64)
 
 
-def test_a_pupil_with_everything_of_its_teacher_has_nothing_to_learn(teacher, pair):
+def test_a_student_with_the_weights_of_its_teacher_has_no_loss(teacher, pair):
     config = SmallConfig(
         channels=8, backward_widths=(8,) * 3, forward_widths=(8,) * 3, attention=False,
         flow="spynet", tail="two-stage", head_blocks=0,
     )  # fmt: skip
-    pupil = VSRTSmall(config).eval()
-    pupil.flow.load_state_dict(teacher.spynet.state_dict())
-    pupil.backward_tower.load_state_dict(teacher.backward_trunk.state_dict())
-    pupil.forward_tower.load_state_dict(teacher.forward_trunk.state_dict())
-    pupil.fusion.load_state_dict(teacher.fusion.state_dict())
-    pupil.tail.load_state_dict(teacher.tail.state_dict())
-    assert Distillation(pupil, teacher, weight=1.0)(*pair) < 1e-10
+    student = VSRTSmall(config).eval()
+    student.flow.load_state_dict(teacher.spynet.state_dict())
+    student.backward_tower.load_state_dict(teacher.backward_trunk.state_dict())
+    student.forward_tower.load_state_dict(teacher.forward_trunk.state_dict())
+    student.fusion.load_state_dict(teacher.fusion.state_dict())
+    student.tail.load_state_dict(teacher.tail.state_dict())
+    assert Distillation(student, teacher, weight=1.0)(*pair) < 1e-10
 
 
-def test_frames_are_those_of_the_teacher_alone(teacher, pair):
-    lesson = Distillation(narrowed_student(teacher, TINY, pair[0]), teacher, weight=1.0)
-    answers = lesson.teacher_outputs(pair[0])
-    torch.testing.assert_close(answers["sr"], teacher(pair[0]))
-    assert answers["backward"].shape == answers["forward"].shape == (2, 4, 8, 16, 16)
+def test_the_teachers_frames_do_not_depend_on_the_student(teacher, pair):
+    loss_of = Distillation(narrowed_student(teacher, TINY, pair[0]), teacher, weight=1.0)
+    outputs = loss_of.teacher_outputs(pair[0])
+    torch.testing.assert_close(outputs["sr"], teacher(pair[0]))
+    assert outputs["backward"].shape == outputs["forward"].shape == (2, 4, 8, 16, 16)
     last = torch.cat([pair[0][:, 3], torch.zeros(2, 8, 16, 16)], 1)
-    torch.testing.assert_close(answers["backward"][:, 3], teacher.backward_trunk(last))
+    torch.testing.assert_close(outputs["backward"][:, 3], teacher.backward_trunk(last))
 
 
-def test_lessons_bring_the_pupil_nearer(teacher, pair):
+def test_training_brings_the_student_closer(teacher, pair):
     torch.manual_seed(2)
-    pupil = narrowed_student(teacher, TINY, pair[0]).train()
-    lesson = Distillation(pupil, teacher, weight=1.0)
-    optimizer = torch.optim.Adam([p for p in pupil.parameters() if p.requires_grad], lr=3e-3)
+    student = narrowed_student(teacher, TINY, pair[0]).train()
+    loss_of = Distillation(student, teacher, weight=1.0)
+    optimizer = torch.optim.Adam([p for p in student.parameters() if p.requires_grad], lr=3e-3)
     losses = []
     for _ in range(25):
         optimizer.zero_grad()
-        loss = lesson(*pair)
+        loss = loss_of(*pair)
         loss.backward()
         optimizer.step()
         losses.append(loss.item())
@@ -77,27 +77,27 @@ def test_lessons_bring_the_pupil_nearer(teacher, pair):
     assert all(p.grad is None for p in teacher.parameters())
 
 
-def test_every_part_but_the_flow_learns(teacher, pair):
+def test_every_part_but_the_flow_has_gradients(teacher, pair):
     config = replace(TINY, flow="light", flow_channels=8)
-    pupil = narrowed_student(teacher, config, pair[0])
-    for block in pupil.head:
-        torch.nn.init.normal_(block.conv2.weight, std=0.1)  # zero lets nothing through
-    for parameter in pupil.attention.parameters():
+    student = narrowed_student(teacher, config, pair[0])
+    for block in student.head:
+        torch.nn.init.normal_(block.conv2.weight, std=0.1)  # zero weights would pass no gradient
+    for parameter in student.attention.parameters():
         torch.nn.init.normal_(parameter, std=0.1)
-    Distillation(pupil, teacher, weight=0.5)(*pair).backward()
-    for name, parameter in pupil.named_parameters():
+    Distillation(student, teacher, weight=0.5)(*pair).backward()
+    for name, parameter in student.named_parameters():
         has = parameter.grad is not None and bool(parameter.grad.abs().sum() > 0)
         assert has != name.startswith("flow."), name
 
 
-def test_distance_is_relative_to_the_goal():
-    goal = 2 * torch.ones(1, 2, 4, 4)
-    assert relative_error(goal, goal) == 0
-    assert relative_error(0 * goal, goal) == 1
-    assert relative_error(goal, 2 * goal) == 0.25
+def test_the_error_is_relative_to_the_target():
+    target = 2 * torch.ones(1, 2, 4, 4)
+    assert relative_error(target, target) == 0
+    assert relative_error(0 * target, target) == 1
+    assert relative_error(target, 2 * target) == 0.25
 
 
-def test_others_can_be_neither_pupil_nor_teacher(teacher, pair, tmp_path):
+def test_other_models_are_refused_as_student_or_teacher(teacher, pair, tmp_path):
     with pytest.raises(VsrkitError, match="only vsrt-s and vsrt-m"):
         Distillation(RRN(RRNConfig(channels=4, blocks=1)), teacher, weight=1.0)
     with pytest.raises(VsrkitError, match="only vsrt-s and vsrt-m"):
@@ -111,11 +111,11 @@ def test_others_can_be_neither_pupil_nor_teacher(teacher, pair, tmp_path):
         load_teacher(str(other))
 
 
-def test_a_run_with_a_teacher_that_is_asked_once(config, tmp_path, teacher, pair):
-    file, start = tmp_path / "teacher.safetensors", tmp_path / "start.safetensors"
+def test_the_outputs_for_each_distinct_clip_are_kept(config, tmp_path, teacher, pair):
+    file, initial = tmp_path / "teacher.safetensors", tmp_path / "initial.safetensors"
     save_model(file, teacher)
-    save_model(start, narrowed_student(teacher, TINY, pair[0]))
-    c = config(model=str(start), teacher=str(file), steps=4, batch_size=2, distinct_clips=3)
+    save_model(initial, narrowed_student(teacher, TINY, pair[0]))
+    c = config(model=str(initial), teacher=str(file), steps=4, batch_size=2, distinct_clips=3)
     assert train(c).step == 4
     assert load_model(f"{c.run_dir}/last.safetensors").config == TINY
     assert len(list((tmp_path / c.run_dir / "teacher_outputs").iterdir())) == 3
@@ -135,7 +135,7 @@ def test_the_teacher_is_loaded_once(config, tmp_path, teacher, pair, monkeypatch
     assert loaded == [str(file)]
 
 
-def test_a_teacher_without_weights_is_told_where_they_are(monkeypatch, tmp_path):
+def test_a_teacher_without_weights_names_the_command_that_downloads_them(monkeypatch, tmp_path):
     monkeypatch.setenv("VSRKIT_CACHE", str(tmp_path))
     with pytest.raises(VsrkitError, match="vsrkit weights get basicvsr-reds4"):
         load_teacher("basicvsr-reds4")

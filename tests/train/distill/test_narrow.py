@@ -1,4 +1,4 @@
-"""Narrowing a teacher: the right channels stay, and least squares makes up for the others."""
+"""Narrowing a teacher: which channels are kept, and how well least squares compensates."""
 
 from dataclasses import replace
 
@@ -24,7 +24,7 @@ def teacher():
     torch.manual_seed(0)
     net = BasicVSR(BasicVSRConfig(channels=8, blocks=BLOCKS)).eval()
     for block in (*net.backward_trunk.main[2], *net.forward_trunk.main[2]):
-        for conv in (block.conv1, block.conv2):  # each is to change something
+        for conv in (block.conv1, block.conv2):  # large enough to have an effect
             nn.init.normal_(conv.weight, std=0.1)
     nn.init.zeros_(net.spynet.levels[0][-1].weight)
     return net.requires_grad_(False)
@@ -36,7 +36,7 @@ def clips():
     return torch.rand(3, 3, 3, 16, 16)
 
 
-def test_channels_are_spent_where_they_help_most():
+def test_channels_are_given_to_the_blocks_they_help_most():
     errors = {
         ("backward", 0): {0: 10.0, 16: 1.0, 32: 0.0},
         ("backward", 1): {0: 3.0, 16: 2.5, 32: 0.0},
@@ -47,20 +47,19 @@ def test_channels_are_spent_where_they_help_most():
     assert sum(distribute(errors, 96).values()) <= 96
 
 
-def test_as_wide_as_its_teacher_a_pupil_is_its_teacher(teacher, clips):
-    pupil = narrow(teacher, replace(FULL, flow="none"), clips)
-    still = replace(FULL, flow="none")
-    assert pupil.config == still
+def test_a_student_as_wide_as_its_teacher_equals_it(teacher, clips):
+    student = narrow(teacher, replace(FULL, flow="none"), clips)
+    assert student.config == replace(FULL, flow="none")
     with torch.no_grad():
-        apart = (pupil(clips[:, :1]) - teacher(clips[:, :1])).abs().max()
-    assert apart < 2e-3  # one frame needs no flow; what is left is the damping
+        apart = (student(clips[:, :1]) - teacher(clips[:, :1])).abs().max()
+    assert apart < 2e-3  # one frame needs no flow; the rest is the damping
 
 
-def test_narrower_is_better_by_least_squares_than_by_cutting(teacher, clips):
+def test_least_squares_is_better_than_removing_channels(teacher, clips):
     config = replace(FULL, backward_widths=(8, 4, 4), forward_widths=(4, 0, 4))
-    pupil = narrow(teacher, config, clips)
+    student = narrow(teacher, config, clips)
     cut = narrow(teacher, config, clips)
-    for direction in ("backward", "forward"):  # the same channels, their weights as they were
+    for direction in ("backward", "forward"):  # the same channels with unchanged weights
         theirs = [
             b for b, w in zip(
                 getattr(teacher, f"{direction}_trunk").main[2],
@@ -75,17 +74,17 @@ def test_narrower_is_better_by_least_squares_than_by_cutting(teacher, clips):
             block.conv2.weight.data = its.conv2.weight[:, kept]
             block.conv2.bias.data = its.conv2.bias
     with torch.no_grad():
-        goal = teacher(clips[:, :1])
-        fitted, plain = (F.mse_loss(m(clips[:, :1]), goal) for m in (pupil, cut))
+        target = teacher(clips[:, :1])
+        fitted, plain = (F.mse_loss(m(clips[:, :1]), target) for m in (student, cut))
     assert fitted < 0.7 * plain
 
 
 def test_a_direct_tail_is_fitted_and_the_head_changes_nothing(teacher, clips):
     config = replace(FULL, tail="direct", head_blocks=1)
-    pupil = narrow(teacher, config, clips)
-    assert pupil.tail.conv.weight.abs().sum() > 0
+    student = narrow(teacher, config, clips)
+    assert student.tail.conv.weight.abs().sum() > 0
     x = torch.rand(1, 8, 16, 16)
-    torch.testing.assert_close(pupil.head(x), x)
+    torch.testing.assert_close(student.head(x), x)
 
 
 def test_widths_add_up_to_the_budget(teacher, clips):
@@ -94,6 +93,6 @@ def test_widths_add_up_to_the_budget(teacher, clips):
     assert all(len(w) == BLOCKS and set(w) <= {0, 4, 8} for w in widths.values())
 
 
-def test_a_width_for_each_block_is_wanted(teacher, clips):
+def test_a_width_for_each_block_is_required(teacher, clips):
     with pytest.raises(VsrkitError, match="3 blocks per direction, the student 2 backward widths"):
         narrow(teacher, replace(FULL, backward_widths=(8, 8)), clips)

@@ -1,4 +1,4 @@
-"""The last convolution by least squares: what was spoilt is found again, nothing else moves."""
+"""Fits by least squares recover known convolutions; a refit changes only the last one."""
 
 from copy import deepcopy
 from pathlib import Path
@@ -35,35 +35,35 @@ TWO_STAGE = SmallConfig(
 
 
 def made_by(model):
-    """A piece whose HR is what the model makes."""
+    """A clip whose HR is the output of the model."""
     lr = torch.rand(4, 3, 16, 16)
     with torch.no_grad():
         return ValidationClip("a", lr, model(lr[None])[0])
 
 
 @pytest.fixture
-def whole_way(monkeypatch):
-    """Nothing is kept of what was there."""
+def undamped(monkeypatch):
+    """Fit without damping, colours and luma alike."""
     monkeypatch.setattr(refitting, "REFIT_DAMPING", 1e-9)
     monkeypatch.setattr(refitting, "LUMA_STEP", 1.0)
 
 
 @pytest.mark.parametrize("config", [DIRECT, TWO_STAGE], ids=["direct", "two-stage"])
-@pytest.mark.usefixtures("whole_way")
-def test_a_spoilt_convolution_is_found_again(config):
+@pytest.mark.usefixtures("undamped")
+def test_a_disturbed_convolution_is_recovered(config):
     torch.manual_seed(0)
     good = VSRTSmall(config).eval()
     for p in last_convolution(good).parameters():
         torch.nn.init.normal_(p, std=0.1)
-    spoilt = deepcopy(good)
-    for p in last_convolution(spoilt).parameters():
+    disturbed = deepcopy(good)
+    for p in last_convolution(disturbed).parameters():
         p.data.add_(0.05 * torch.randn_like(p))
-    pieces = [made_by(good) for _ in range(3)]
-    refit(spoilt, pieces, PLAIN, "cpu")
+    clips = [made_by(good) for _ in range(3)]
+    refit(disturbed, clips, PLAIN, "cpu")
     new = torch.rand(1, 3, 3, 16, 16)
     with torch.no_grad():
-        # Sums of float32 products, inverted: about half of the digits are left.
-        torch.testing.assert_close(spoilt(new), good(new), atol=1e-3, rtol=0)
+        # Inverted sums of float32 products: about half of the digits are left.
+        torch.testing.assert_close(disturbed(new), good(new), atol=1e-3, rtol=0)
 
 
 def test_only_the_last_convolution_changes_and_hooks_are_gone():
@@ -81,16 +81,16 @@ def test_only_the_last_convolution_changes_and_hooks_are_gone():
     assert not model.tail.conv._forward_hooks
 
 
-@pytest.mark.usefixtures("whole_way")
-def test_each_piece_counts_alike():
+@pytest.mark.usefixtures("undamped")
+def test_clips_are_weighted_by_their_mean_square_error():
     torch.manual_seed(0)
-    fresh = VSRTSmall(DIRECT).eval()  # its tail is zero: all detail is missing
+    fresh = VSRTSmall(DIRECT).eval()  # its tail is zero: it adds no detail
     grey = [torch.full((3, 3, 16, 16), 0.5)] * 2
     base = torch.full((3, 3, 64, 64), 0.5)
-    # The same frames, twice with the wish to be brighter, by different amounts. Equal weights would
-    # give the mean, 0.5 + (0.1 + 0.3) / 2; each over its own square error leans to the nearer one.
-    pieces = [ValidationClip("a", grey[0], base + 0.1), ValidationClip("b", grey[1], base + 0.3)]
-    refit(fresh, pieces, PLAIN, "cpu")
+    # The same frames with two brighter targets. Equal weights would give the mean of the targets,
+    # 0.5 + (0.1 + 0.3) / 2; division by the square errors moves it towards the closer one.
+    clips = [ValidationClip("a", grey[0], base + 0.1), ValidationClip("b", grey[1], base + 0.3)]
+    refit(fresh, clips, PLAIN, "cpu")
     with torch.no_grad():
         middle = fresh(grey[0][None])[0, 1, :, 16:48, 16:48].mean()
     weights = 1 / 0.1**2, 1 / 0.3**2
@@ -98,31 +98,31 @@ def test_each_piece_counts_alike():
     assert float(middle) == pytest.approx(expected, abs=2e-3)
 
 
-@pytest.mark.usefixtures("whole_way")
-def test_a_clip_without_error_neither_fails_nor_decides():
+@pytest.mark.usefixtures("undamped")
+def test_a_clip_without_error_neither_fails_nor_dominates():
     torch.manual_seed(0)
-    fresh = VSRTSmall(DIRECT).eval()  # makes nothing of black, and nothing is wanted
+    fresh = VSRTSmall(DIRECT).eval()  # its output for black is black
     black = ValidationClip("a", torch.zeros(3, 3, 16, 16), torch.zeros(3, 3, 64, 64))
-    wish = ValidationClip("b", torch.full((3, 3, 16, 16), 0.5), torch.full((3, 3, 64, 64), 0.7))
-    refit(fresh, [black, wish], PLAIN, "cpu")
+    bright = ValidationClip("b", torch.full((3, 3, 16, 16), 0.5), torch.full((3, 3, 64, 64), 0.7))
+    refit(fresh, [black, bright], PLAIN, "cpu")
     with torch.no_grad():
-        made = fresh(wish.lr[None])[0, 1, :, 16:48, 16:48].mean()
-    # Black still weighs 400 times as much (error 0.04 over a floor of 1e-4); with a floor of 1e-6
-    # it would pull by 0.03.
+        made = fresh(bright.lr[None])[0, 1, :, 16:48, 16:48].mean()
+    # Black still weighs 400 times as much (an error of 0.04 over the floor of 1e-4); with a floor
+    # of 1e-6 the result would be 0.03 lower.
     assert float(made) == pytest.approx(0.7, abs=0.015)
 
 
-def test_clips_too_small_for_a_preset_are_left_out(tmp_path):
+def test_clips_too_small_for_the_models_are_left_out(tmp_path):
     clips = []
     for name, side in (("small", 60), ("large", 96)):
         pixels = moving_picture(4, side)
         (tmp_path / name).write_bytes(pixels.tobytes())
         clips.append(Clip(name, tmp_path / name, pixels.shape))
-    [piece] = refit_clips(clips, Fixed())
-    assert (piece.name, piece.lr.shape) == ("large", (4, 3, 24, 24))
+    [found] = refit_clips(clips, Fixed())
+    assert (found.name, found.lr.shape) == ("large", (4, 3, 24, 24))
 
 
-def test_colours_go_the_whole_way_and_brightness_a_part_of_it():
+def test_luma_changes_by_a_share_and_colour_differences_fully():
     change = torch.randn(48, 5)
     moved = refitting.damp_luma(change).unflatten(0, (3, 16))
     change = change.unflatten(0, (3, 16))
@@ -130,7 +130,7 @@ def test_colours_go_the_whole_way_and_brightness_a_part_of_it():
         torch.einsum("c,cpi->pi", refitting.Y_SHARES.float(), x) for x in (change, moved)
     )
     torch.testing.assert_close(luma_moved, refitting.LUMA_STEP * luma)
-    # Differences between colours are what is left of a colour without its brightness.
+    # Differences between the channels do not depend on luma.
     torch.testing.assert_close(moved[0] - moved[1], change[0] - change[1])
     torch.testing.assert_close(moved[2] - moved[1], change[2] - change[1])
 
@@ -146,7 +146,7 @@ def test_a_run_ends_with_a_refitted_model(config):
     assert changed == {"tail.conv.weight", "tail.conv.bias"}
 
 
-def test_what_cannot_be_refitted_is_told_before_the_first_step(config, tmp_path):
+def test_an_impossible_refit_is_refused_before_the_first_step(config, tmp_path):
     with pytest.raises(VsrkitError, match="refit is only for vsrt-s and vsrt-m"):
         last_convolution(RRN(RRNConfig(channels=4, blocks=1)))
     with pytest.raises(VsrkitError, match="got 99"):
@@ -154,25 +154,25 @@ def test_what_cannot_be_refitted_is_told_before_the_first_step(config, tmp_path)
     assert not (tmp_path / "run" / "log.jsonl").exists()
 
 
-def test_a_convolution_is_found_again_from_what_it_answers():
+def test_a_convolution_is_recovered_from_its_output():
     torch.manual_seed(0)
     conv, x = nn.Conv2d(5, 4, 3, padding=1), torch.randn(4, 5, 20, 20)
     with torch.no_grad():
         equations = normal_equations(x, conv(x), 4000)
         found = fit(equations, list(range(5)))
-    # Damped a little on purpose: 1e-4 of the mean square.
+    # The damping is 1e-4 of the mean square.
     torch.testing.assert_close(found.weight, conv.weight.data, atol=1e-3, rtol=0)
     torch.testing.assert_close(found.bias, conv.bias.data, atol=1e-3, rtol=0)
     assert found.error < 1e-3 * equations.square
 
 
-def test_what_others_can_make_up_for_goes_first():
+def test_redundant_channels_are_removed_first():
     torch.manual_seed(0)
     x = torch.randn(4, 6, 20, 20)
-    x[:, 5] = 2 * x[:, 0]  # tells nothing new
+    x[:, 5] = 2 * x[:, 0]  # redundant
     conv = nn.Conv2d(6, 4, 3, padding=1)
     with torch.no_grad():
-        conv.weight[:, 3] *= 1e-3  # hardly matters
+        conv.weight[:, 3] *= 1e-3  # has almost no effect
         fits = prune_channels(normal_equations(x, conv(x), 4000), [6, 5, 4, 3])
     assert 3 not in fits[4].channels
     assert len({0, 5} & set(fits[4].channels)) == 1

@@ -1,4 +1,4 @@
-"""What a teacher makes of whole clips: the right frames, kept, and asked for only once."""
+"""The outputs of a teacher: correct frames, computed once and kept."""
 
 import os
 
@@ -30,62 +30,62 @@ def teacher():
 
 @pytest.fixture
 def clip(tmp_path):
-    """The second shot of a file: three frames, whose sides are no multiples of four."""
+    """The second shot of a file: three frames whose sides are not multiples of 4."""
     pixels = moving_picture(5, 98)
     path = tmp_path / "a.rgb"
     path.write_bytes(pixels.tobytes())
     return Clip("a", path, (3, 98, 98, 3), first=2)
 
 
-def test_answers_are_the_teachers_frames_of_the_clean_clip(teacher, clip, tmp_path):
-    [answer] = teacher_clips([clip], teacher, tmp_path / "cache", precision=PLAIN)
-    assert (answer.name, answer.shape) == ("a", (3, 96, 96, 3))
+def test_outputs_are_the_teachers_frames_of_the_clean_clip(teacher, clip, tmp_path):
+    [output] = teacher_clips([clip], teacher, tmp_path / "cache", precision=PLAIN)
+    assert (output.name, output.shape) == ("a", (3, 96, 96, 3))
     lr = degrade(to_clip(clip.frames[:, :96, :96]), BI(4))
     expected = teacher(lr[None])[0].clamp(0, 1)
-    # Half a step of rounding, and the last digit of float32 where it decides about that
-    assert (to_clip(answer.frames) - expected).abs().max() <= 0.501 / 255
+    # Half a step of rounding, and the last digit of float32.
+    assert (to_clip(output.frames) - expected).abs().max() <= 0.501 / 255
 
 
-def test_each_clip_is_answered_once_by_each_teacher(teacher, clip, tmp_path):
-    def ask(who, which=clip):
-        [answer] = teacher_clips([which], who, tmp_path, precision=PLAIN)
-        return answer.path
+def test_each_clip_is_upscaled_once_by_each_teacher(teacher, clip, tmp_path):
+    def path_of(who, which=clip):
+        [output] = teacher_clips([which], who, tmp_path, precision=PLAIN)
+        return output.path
 
-    first = ask(teacher)
+    first = path_of(teacher)
     os.utime(first, (1, 1))
-    assert ask(teacher) == first
+    assert path_of(teacher) == first
     assert first.stat().st_mtime == 1
     other = BasicVSR(BasicVSRConfig(channels=8, blocks=1)).eval()
     shorter = Clip("a", clip.path, (2, *clip.shape[1:]), first=2)
-    assert len({first, ask(other), ask(teacher, shorter)}) == 3
-    first.write_bytes(b"half")  # somebody's disk was full
-    assert ask(teacher).stat().st_size == 3 * 96 * 96 * 3
+    assert len({first, path_of(other), path_of(teacher, shorter)}) == 3
+    first.write_bytes(b"half")  # an incomplete file
+    assert path_of(teacher).stat().st_size == 3 * 96 * 96 * 3
     assert not list(tmp_path.glob("*.part"))
 
 
 def test_progress_names_the_clip(teacher, clip, tmp_path):
-    told = []
+    calls = []
     teacher_clips(
-        [clip], teacher, tmp_path, precision=PLAIN, on_progress=lambda *what: told.append(what)
+        [clip], teacher, tmp_path, precision=PLAIN, on_progress=lambda *what: calls.append(what)
     )
-    assert told == [("teacher: a", 0, 1), ("", 1, 1)]
+    assert calls == [("teacher: a", 0, 1), ("", 1, 1)]
 
 
-def test_a_cache_that_cannot_be_written_is_told(teacher, clip, tmp_path):
+def test_a_cache_that_cannot_be_written_is_named(teacher, clip, tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(DataError, match="cannot write the teacher's frames of a"):
         teacher_clips([clip], teacher, tmp_path / "file", precision=PLAIN)
 
 
-def test_a_run_learns_the_teachers_frames_of_the_beginnings_of_clips(config, teacher, tmp_path):
+def test_the_target_is_the_teachers_frames_of_the_beginning_of_each_clip(config, teacher, tmp_path):
     file = tmp_path / "teacher.safetensors"
     save_model(file, teacher)
     c = config(
         teacher=str(file), teacher_mode="frames", teacher_frames=4, teacher_hr_share=0.25,
         loss="psnr", steadiness=1.0, steps=2,
     )  # fmt: skip
-    [source], held = open_data(c, None)
-    assert [len(clip) for clip in source.clips] == [8, 8]  # an encoder looks beyond the answers
+    [source], validation = open_data(c, None)
+    assert [len(clip) for clip in source.clips] == [8, 8]  # an encoder uses the frames after them
     assert (
         [shape[0] for shape in source.shapes]
         == [len(clip) for clip in source.teacher_clips]
@@ -93,7 +93,7 @@ def test_a_run_learns_the_teachers_frames_of_the_beginnings_of_clips(config, tea
     )
     assert [clip.name for clip in source.clips] == [clip.name for clip in source.teacher_clips]
     assert source.hr_share == 0.25
-    assert [piece.name for piece in held] == ["boat"]
+    assert [clip.name for clip in validation] == ["boat"]
     assert train(c).step == 2
 
 
@@ -109,13 +109,13 @@ def test_the_teacher_is_loaded_once_for_all_sources(config, teacher, videos, tmp
     assert loaded == [str(file)]
 
 
-def test_without_a_teacher_the_goal_is_hr(config):
+def test_without_a_teacher_the_target_is_hr(config):
     [source], _ = open_data(config(teacher_mode="frames"), None)
     assert not source.teacher_clips
     assert len(source.clips[0]) == 8
 
 
-def test_contradictions_are_told(config):
+def test_contradictory_settings_are_refused(config):
     with pytest.raises(ConfigError, match='teacher_hr_share needs teacher_mode = "frames"'):
         config(teacher_hr_share=0.5)
     with pytest.raises(ConfigError, match="raise teacher_frames or lower frames"):
@@ -124,31 +124,31 @@ def test_contradictions_are_told(config):
         config(steadiness=0.5)
 
 
-def test_each_clip_is_asked_about_once(tmp_path):
-    asked = []
+def test_outputs_are_computed_once_for_each_clip(tmp_path):
+    computed = []
 
-    def answer(clips):
-        asked.append(len(clips))
+    def compute(clips):
+        computed.append(len(clips))
         return {"mean": clips.mean((2, 3, 4)), "twice": 2 * clips}
 
     clips = torch.rand(3, 2, 3, 4, 4)
-    cached_outputs(clips[:1], answer, tmp_path)
-    mixed = cached_outputs(clips, answer, tmp_path)
-    again = cached_outputs(clips.flip(0), answer, tmp_path)
-    assert asked == [1, 2]
+    cached_outputs(clips[:1], compute, tmp_path)
+    mixed = cached_outputs(clips, compute, tmp_path)
+    again = cached_outputs(clips.flip(0), compute, tmp_path)
+    assert computed == [1, 2]
     torch.testing.assert_close(mixed["twice"], 2 * clips, atol=1e-3, rtol=0)  # half precision
     assert torch.equal(again["mean"], mixed["mean"].flip(0))
     assert mixed["mean"].dtype == torch.float32
 
 
-def test_half_written_answers_are_asked_for_again(tmp_path):
+def test_incomplete_outputs_are_computed_again(tmp_path):
     clips = torch.rand(1, 2, 3, 4, 4)
     cached_outputs(clips, lambda c: {"x": c}, tmp_path)
     (file,) = tmp_path.iterdir()
     file.write_bytes(file.read_bytes()[:50])
-    asked = []
-    cached_outputs(clips, lambda c: asked.append(1) or {"x": c}, tmp_path)
-    assert asked == [1]
+    computed = []
+    cached_outputs(clips, lambda c: computed.append(1) or {"x": c}, tmp_path)
+    assert computed == [1]
 
 
 def test_without_a_folder_nothing_is_kept(tmp_path):
@@ -157,7 +157,7 @@ def test_without_a_folder_nothing_is_kept(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_answers_can_be_asked_for_in_mixed_precision(tmp_path):
+def test_outputs_can_be_computed_under_autocast(tmp_path):
     clips = torch.rand(2, 2, 3, 4, 4)
     with torch.autocast("cpu", torch.bfloat16):
         found = cached_outputs(clips, lambda c: {"x": c.bfloat16()}, tmp_path)
