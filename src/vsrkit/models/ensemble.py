@@ -1,4 +1,4 @@
-"""Self-ensemble: the mean of what a model says to flipped, transposed and reversed clips."""
+"""Self-ensemble: the mean output for flipped, transposed and reversed versions of a clip."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -16,15 +16,15 @@ ALL_VIEWS = 16
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """One way to look at a clip."""
+    """A flipped, transposed or reversed version of a clip."""
 
-    mirror: bool  # left and right
-    upend: bool  # top and bottom
-    transpose: bool  # rows and columns
-    reverse: bool  # time
+    mirror: bool  # swap left and right
+    upend: bool  # swap top and bottom
+    transpose: bool  # swap rows and columns
+    reverse: bool  # reverse time
 
     def of(self, frames: Tensor) -> Tensor:
-        """The frames (..., H, W) as this view has them; time is left to the caller."""
+        """Transform frames (..., H, W) in space; the caller reverses time."""
         if self.mirror:
             frames = frames.flip(-1)
         if self.upend:
@@ -32,7 +32,7 @@ class View:
         return frames.transpose(-1, -2) if self.transpose else frames
 
     def back(self, frames: Tensor) -> Tensor:
-        """The way back."""
+        """The inverse of `of`."""
         if self.transpose:
             frames = frames.transpose(-1, -2)
         if self.upend:
@@ -41,13 +41,12 @@ class View:
 
 
 def views(spec: Spec, count: int = ALL_VIEWS) -> list[View]:
-    """The first `count` views that make sense for a model, as different as possible.
+    """The first `count` views that are useful for a model, ordered to differ early.
 
-    Time is reversed only where a model sees both past and future: not for one frame, and not for
-    a state that is carried forward.
+    Time is not reversed for single-image models and models that carry a state forward.
     """
     if count not in (1, 2, 4, 8, 16):
-        raise VsrkitError(f"an ensemble has 1, 2, 4, 8 or 16 views, got {count}")
+        raise VsrkitError(f"an ensemble needs 1, 2, 4, 8 or 16 views, got {count}")
     timeless = isinstance(spec.context, Carried) or spec.context == Window(1, "all")
     chosen = []
     for number in range(min(count, 8) if timeless else count):
@@ -58,20 +57,20 @@ def views(spec: Spec, count: int = ALL_VIEWS) -> list[View]:
 
 
 class Ensemble(nn.Module):
-    """A model, run once for each view and averaged; it fits wherever the model fits."""
+    """A model that runs another model once per view and averages; it has the same interface."""
 
     def __init__(self, model: nn.Module, count: int = ALL_VIEWS) -> None:
         super().__init__()
         self.model = model
         spec: Spec = model.spec  # type: ignore[assignment]
-        self.spec = replace(spec, uses_window_cache=False)  # each view sees other frames
+        self.spec = replace(spec, uses_window_cache=False)  # the views have different frames
         self.config: Any = model.config
         self.views = views(self.spec, count)
 
     anatomy = Anatomy()  # inspect the model itself
 
     def forward(self, clip: Tensor, keep: slice | None = None) -> Tensor:
-        """As the model: (B, T, 3, H, W) -> (B, T', 3, sH, sW). What is held is one view's."""
+        """As the model: (B, T, 3, H, W) -> (B, T', 3, sH, sW); holds one view in memory."""
         total = self._run(self.views[0], clip, keep)
         for view in self.views[1:]:
             total = total + self._run(view, clip, keep)

@@ -1,4 +1,4 @@
-"""What the pipeline must know to feed a model, and nothing else about it."""
+"""What the pipeline must know to run a model."""
 
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
@@ -12,8 +12,8 @@ from vsrkit.models.anatomy import Anatomy
 class Window:
     """A fixed number of frames around a centre; a single-image model is `Window(1, "all")`.
 
-    `emits="centre"`: the model answers with one frame. `emits="all"`: with every frame of the
-    window, of which the centre is the best informed.
+    size: number of frames
+    emits: "centre", or "all" for every frame of the window, of which the pipeline uses the centre
     """
 
     size: int
@@ -26,7 +26,7 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """A state handed from frame to frame, forward in time, reset at every cut.
+    """A state passed from frame to frame, forward in time, reset at every cut.
 
     needs_second_frame: the state before a shot's first frame is made from its second: the model
         has `start(second) -> state`, called with the first frame if the shot has only one
@@ -37,11 +37,11 @@ class Carried:
 
 @dataclass(frozen=True, slots=True)
 class Segments:
-    """Pieces of `length` frames at fixed places counted from the start of the shot.
+    """Pieces of `length` frames at multiples of `length` from the start of the shot.
 
-    `warmup` frames on either side (fewer at the shot's ends) are run with each piece and dropped.
-    The places belong to the model, not to the run: that is why the output does not depend on how
-    the work was divided.
+    `warmup` frames on either side (fewer at the ends of the shot) are run with each piece and
+    dropped. Positions depend on the model alone, so that the output does not depend on how a job is
+    divided.
     """
 
     length: int
@@ -61,7 +61,7 @@ class Spec:
 
     scale: int
     context: Context
-    tile: int | None = None  # side of the only crop it accepts; None for any size
+    tile: int | None = None  # height and width of the only crop it accepts; None for any size
     minimum: int = 1  # smallest height and width; smaller frames are padded
     multiple: int = 1  # height and width must be divisible by this; others are padded
     min_frames: int = 1  # shortest clip it can run; shorter shots are padded by their last frame

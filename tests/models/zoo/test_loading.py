@@ -1,4 +1,4 @@
-"""Loading and saving: names, our own files, the release's checkpoints, and files that are wrong."""
+"""Loading and saving: names, vsrkit's files, public checkpoints, and invalid files."""
 
 import json
 import pickle
@@ -60,7 +60,7 @@ def test_a_released_checkpoint_loads_however_it_is_wrapped(tmp_path, wrap):
     assert same_weights(model, loaded)
 
 
-def test_frames_and_heads_can_be_told(tmp_path):
+def test_frames_and_heads_can_be_set(tmp_path):
     torch.save(released(VSRT(TINY)), tmp_path / "net.pth")
     loaded = load_model(tmp_path / "net.pth", frames=5, heads=2)
     assert loaded.config == replace(TINY, frames=5, heads=2)
@@ -68,7 +68,7 @@ def test_frames_and_heads_can_be_told(tmp_path):
     with pytest.raises(VsrkitError, match="has no option 'heads'"):
         load_model("vsrt-s", heads=2)
     for wrong in ({"heads": 3}, {"heads": 0}, {"frames": 0}):
-        with pytest.raises(VsrkitError, match="cannot be built so"):
+        with pytest.raises(VsrkitError, match="invalid configuration of"):
             load_model("vsrt-reds", **wrong)
     with pytest.raises(VsrkitError, match="must be odd, got 4"):
         load_model("edvr-m", frames=4)
@@ -83,7 +83,7 @@ def test_spynet_files_load_in_both_styles(tmp_path, style, with_buffers):
     assert same_weights(flow, load_spynet(tmp_path / "spynet.pth"))
 
 
-def test_our_own_file_gives_back_the_same_model(tmp_path):
+def test_a_saved_model_loads_with_the_same_weights(tmp_path):
     config = SmallConfig(channels=8, tower_blocks=1, attention_channels=4, segment=5, warmup=2)
     model = VSRTSmall(config).eval()
     torch.nn.init.normal_(model.tail.conv.weight, std=0.1)
@@ -106,7 +106,7 @@ def test_half_precision_halves_the_file_and_loads_as_float32(tmp_path):
         assert torch.equal(value, model.state_dict()[name].half().float())
 
 
-def test_saving_replaces_a_file_only_when_whole(tmp_path):
+def test_a_failed_save_leaves_the_old_file(tmp_path):
     (tmp_path / "dir").write_text("in the way")
     with pytest.raises(WeightsError, match="cannot write"):
         save_model(tmp_path / "dir" / "m.safetensors", VSRT(TINY))
@@ -115,7 +115,7 @@ def test_saving_replaces_a_file_only_when_whole(tmp_path):
 
 
 class Bomb:
-    """Something that a careless loader would run."""
+    """An object whose unpickling runs code."""
 
     def __init__(self, target):
         self.target = target
@@ -162,24 +162,24 @@ def bad_files(tmp_path):
         ("bare.pth", "is not a model"),
         ("other.pth", "the first is 'a.weight'"),
         ("missing.pth", r"has no tensor 'upconv1.bias', of shape \(24,\)"),
-        ("shape.pth", r"'upconv1.bias' has shape \(5,\), wanted \(24,\)"),
-        ("extra.pth", "holds 'extra.weight', which this model does not have"),
+        ("shape.pth", r"'upconv1.bias' has shape \(5,\), expected \(24,\)"),
+        ("extra.pth", "contains 'extra.weight', which this model does not have"),
         ("text.pth", "cannot be read as a PyTorch weight file"),
         ("accents.pth", "cannot be read as a PyTorch weight file"),
         ("dot.pth", "cannot be read as a PyTorch weight file"),
         ("empty.pth", "cannot be read as a PyTorch weight file"),
-        ("empty.safetensors", "is not a whole safetensors file"),
+        ("empty.safetensors", "is not a complete safetensors file"),
         ("cut-whole.pth", "cannot be read as a PyTorch weight file"),
-        ("cut-whole.safetensors", "is not a whole safetensors file"),
+        ("cut-whole.safetensors", "is not a complete safetensors file"),
         ("bomb.pth", "cannot be read as a PyTorch weight file .Unsupported"),
-        ("lies.safetensors", "describes itself wrongly"),
+        ("lies.safetensors", "has invalid metadata"),
         ("newer.safetensors", "update vsrkit"),
-        ("negative.safetensors", "describes itself wrongly"),
+        ("negative.safetensors", "has invalid metadata"),
         ("nowhere.pth", "is not a file"),
         (".", "is not a file"),
     ],
 )
-def test_a_wrong_file_gives_one_clear_line(tmp_path, name, message):
+def test_an_invalid_file_is_reported_in_one_line(tmp_path, name, message):
     bad_files(tmp_path)
     with pytest.raises(WeightsError, match=message) as error:
         load_model(tmp_path / name)
@@ -187,14 +187,14 @@ def test_a_wrong_file_gives_one_clear_line(tmp_path, name, message):
     assert not (tmp_path / "exploded").exists()
 
 
-def test_an_unknown_name_is_answered_with_the_nearest():
+def test_an_unknown_name_suggests_the_nearest():
     with pytest.raises(UnknownModelError, match="did you mean 'vsrt-reds'"):
         load_model("vsrt-red")
     with pytest.raises(UnknownModelError, match="did you mean 'edvr-m'"):
         load_model("EDVR-M")
 
 
-def test_every_name_of_the_list_builds():
+def test_every_listed_model_can_be_built():
     assert vsrkit.list_models() == list_models()
     for name in list_models():
         with torch.device("meta"):

