@@ -1,8 +1,10 @@
 """`vsrkit inspect`, `vsrkit theory` and `vsrkit reproduce`."""
 
 import json
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
 
@@ -10,6 +12,7 @@ from vsrkit.errors import VsrkitError
 
 FILES, MODEL, RESOURCES, RUN = "Input and output", "Model", "Resources", "Run control"
 EXPERIMENT = "Experiment"
+T = TypeVar("T")
 
 commands = typer.Typer()
 theory = typer.Typer(
@@ -99,22 +102,11 @@ def gradient(
     seed: Seed = 0,
 ) -> None:
     """Measure Theorem 1: the first gradient of both layers, compared with the bounds."""
-    from vsrkit.cli.console import progress_bar
     from vsrkit.research.theory.gradient import measure_gradients
-    from vsrkit.research.theory.patterns import parse_numbers
     from vsrkit.research.theory.results import describe_gradients, write_gradients
 
-    with progress_bar() as on_progress:
-        cells = measure_gradients(
-            parse_numbers(n),
-            parse_numbers(k),
-            q=q,
-            enumerate_up_to=enumerate_up_to,
-            seed=seed,
-            on_progress=on_progress,
-        )
-    for line in [*describe_gradients(cells), *write_gradients(cells, output)]:
-        typer.echo(line)
+    measure = partial(measure_gradients, q=q, enumerate_up_to=enumerate_up_to, seed=seed)
+    _run_theory(measure, describe_gradients, write_gradients, n, k, output)
 
 
 @theory.command()
@@ -139,24 +131,30 @@ def learn(
     seed: Seed = 0,
 ) -> None:
     """Measure Theorem 2 and Lemma 2: both layers are trained on patterns of k bits."""
-    from vsrkit.cli.console import progress_bar
     from vsrkit.research.theory.learn import learn_patterns
-    from vsrkit.research.theory.patterns import parse_numbers
     from vsrkit.research.theory.results import describe_learning, write_learning
 
+    measure = partial(
+        learn_patterns, delta=delta, seeds=seeds, steps=steps, faster=faster, draws=draws, seed=seed
+    )
+    _run_theory(measure, describe_learning, write_learning, n, k, output)
+
+
+def _run_theory(
+    measure: Callable[..., T],
+    describe: Callable[[T], list[str]],
+    write: Callable[[T, Path], list[Path]],
+    n: str,
+    k: str,
+    output: Path,
+) -> None:
+    """Measure with a progress bar, write the result, print its summary and its files."""
+    from vsrkit.cli.console import progress_bar
+    from vsrkit.research.theory.patterns import parse_numbers
+
     with progress_bar() as on_progress:
-        result = learn_patterns(
-            parse_numbers(n),
-            parse_numbers(k),
-            delta=delta,
-            seeds=seeds,
-            steps=steps,
-            faster=faster,
-            draws=draws,
-            seed=seed,
-            on_progress=on_progress,
-        )
-    for line in [*describe_learning(result), *write_learning(result, output)]:
+        result = measure(parse_numbers(n), parse_numbers(k), on_progress=on_progress)
+    for line in [*describe(result), *map(str, write(result, output))]:
         typer.echo(line)
 
 

@@ -15,12 +15,12 @@ from vsrkit.models.spec import Carried, Segments, Window
 from vsrkit.models.vsrt import VSRT, VSRTConfig
 from vsrkit.models.vsrt_small import SmallConfig, VSRTSmall
 from vsrkit.research.inspect.attention import attention_modules, attentions
+from vsrkit.research.inspect.clip_sample import Sample, frames_around
 from vsrkit.research.inspect.features import feature_blocks, feature_modules, record_calls
 from vsrkit.research.inspect.flows import motions
 from vsrkit.research.inspect.inspection import as_json, inspect_model
 from vsrkit.research.inspect.inspection_page import sections
 from vsrkit.research.inspect.page import encode_figures, render
-from vsrkit.research.inspect.sample import Sample, frames_around
 from vsrkit.research.inspect.switches import contributions, switches, upscale_one
 
 WITH_FLOW = {

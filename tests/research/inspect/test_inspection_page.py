@@ -9,7 +9,7 @@ import torch
 
 from vsrkit import cli
 from vsrkit.models.zoo import load_model
-from vsrkit.research.inspect.sample import take_sample
+from vsrkit.research.inspect.clip_sample import take_sample
 from vsrkit.video.images import read_image, write_image
 
 

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from vsrkit.models import anatomy
 from vsrkit.models.layers.span_attention import BLOCK, Tokens
+from vsrkit.research.inspect.clip_sample import Sample
 from vsrkit.research.inspect.features import Call, Calls
-from vsrkit.research.inspect.sample import Sample
 
 DESCRIPTIONS = {
     "patches": (

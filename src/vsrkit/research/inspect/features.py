@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from vsrkit.models.anatomy import Anatomy, Tap
-from vsrkit.research.inspect.sample import Sample
+from vsrkit.research.inspect.clip_sample import Sample
 
 
 @dataclass(frozen=True, slots=True)

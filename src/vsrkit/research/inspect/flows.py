@@ -7,7 +7,7 @@ from torch import Tensor
 from vsrkit.evaluate.metrics import psnr
 from vsrkit.models.anatomy import Flow
 from vsrkit.models.layers.flow import warp
-from vsrkit.research.inspect.sample import Sample
+from vsrkit.research.inspect.clip_sample import Sample
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from vsrkit.models.anatomy import Anatomy
 from vsrkit.research.inspect.attention import Attention, attention_modules, attentions
+from vsrkit.research.inspect.clip_sample import Sample
 from vsrkit.research.inspect.features import Block, feature_blocks, feature_modules, record_calls
 from vsrkit.research.inspect.flows import Motion, motions
-from vsrkit.research.inspect.sample import Sample
 from vsrkit.research.inspect.switches import Contribution, contributions, upscale_one
 
 

@@ -17,10 +17,10 @@ from vsrkit.models.spec import Spec
 from vsrkit.models.zoo import MODELS, load_model, local_weights
 from vsrkit.research.inspect import draw
 from vsrkit.research.inspect.attention import Attention
+from vsrkit.research.inspect.clip_sample import Sample, take_sample
 from vsrkit.research.inspect.features import Block
 from vsrkit.research.inspect.inspection import Inspection, as_json, inspect_model
 from vsrkit.research.inspect.page import Figure, Section, write_page
-from vsrkit.research.inspect.sample import Sample, take_sample
 from vsrkit.research.inspect.switches import Contribution
 
 SMALLEST_SIDE = 32

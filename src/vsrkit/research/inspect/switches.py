@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from vsrkit.evaluate.metrics import psnr
 from vsrkit.models.anatomy import Anatomy, Replacement, Switch
 from vsrkit.models.spec import Window
-from vsrkit.research.inspect.sample import Sample
+from vsrkit.research.inspect.clip_sample import Sample
 
 # Applies to every model that takes several frames; replaces the clip instead of outputs.
 OTHER_FRAMES = Switch(
