@@ -1,11 +1,11 @@
-"""What is told of speed and time left counts from when a stage begins."""
+"""What is show_progress of speed and time left counts from when a stage begins."""
 
 import json
 
 import pytest
 
 from vsrkit.cli import progress as shown
-from vsrkit.cli.progress import Pace, seconds_left, told
+from vsrkit.cli.progress import Pace, seconds_left, show_progress
 from vsrkit.upscale.parts import Progress
 
 
@@ -48,7 +48,7 @@ def test_nothing_is_promised_without_a_speed_or_an_end():
 
 
 def test_lines_for_programs(clock, capsys):
-    with told(as_json=True, pipe=False) as show:
+    with show_progress(as_json=True, pipe=False) as show:
         show(at(0))
         clock[0] += 10
         show(at(5))

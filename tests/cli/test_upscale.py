@@ -9,13 +9,17 @@ from fractions import Fraction
 import pytest
 import torch
 import typer
+from tests.cli.test_cli import run_inside
 from tests.clips import write_clip
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from vsrkit.cli import app
 from vsrkit.cli.upscale import key_values, rate, seconds
 from vsrkit.errors import VideoError
+from vsrkit.upscale.options import UpscaleOptions
 from vsrkit.upscale.pipe import RawVideo
+from vsrkit.upscale.target import default_target
 from vsrkit.video.read import open_source
 
 
@@ -29,6 +33,82 @@ def test_a_video(tmp_path):
     assert out.exit_code == 0
     assert "6 frames of 128x96" in out.stdout
     assert open_source(tmp_path / "out.mp4").info.codec == "h264"
+
+
+def test_an_input_alone_is_upscaled_beside_itself_and_nothing_is_replaced(tmp_path):
+    source = write_clip(tmp_path / "in.mp4", frames=2)
+    assert run(source, "-m", "bicubic").exit_code == 0
+    assert open_source(tmp_path / "in.x4.mkv").info.height == 96
+    before = (tmp_path / "in.x4.mkv").read_bytes()
+    refused = run(source, "-m", "bicubic", "--crf", 40)
+    assert isinstance(refused.exception, VideoError)
+    assert "in.x4.mkv exists; add --overwrite (-y)" in str(refused.exception)
+    assert (tmp_path / "in.x4.mkv").read_bytes() == before
+    assert run(source, "-m", "bicubic", "--crf", 40, "-y").exit_code == 0
+    assert (tmp_path / "in.x4.mkv").read_bytes() != before
+
+
+def test_input_and_output_as_arguments(tmp_path):
+    source = write_clip(tmp_path / "in.mkv", frames=2)
+    assert run(source, tmp_path / "out.mp4", "-m", "bicubic").exit_code == 0
+    assert open_source(tmp_path / "out.mp4").info.height == 96
+    assert run("-o", tmp_path / "out.mkv", source, "-m", "bicubic").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["a.mp4", "-i", "b.mp4"], "the input is given twice, a.mp4 and -i b.mp4"),
+        (["a.mp4", "c.mkv", "-o", "d.mkv"], "the output is given twice, c.mkv and -o d.mkv"),
+        ([], "give an input"),
+        (["-"], "the input is a pipe; name an output"),
+        (["%04d.png", "-m", "bicubic"], "name an output for %04d.png"),
+        (["missing.mp4", "-m", "bicubic"], "missing.mp4 does not exist"),
+    ],
+)
+def test_a_path_twice_or_not_at_all_is_one_line(monkeypatch, capsys, words, message):
+    code, _, err = run_inside(monkeypatch, capsys, "upscale", *words)
+    assert code == 1
+    assert message in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("source", "options", "target"),
+    [
+        ("a/in.mp4", {"scale": 2}, "a/in.x2.mkv"),
+        ("in.avi", {"height": 1080}, "in.1080p.mkv"),
+        ("in.b.mkv", {"model": "bicubic"}, "in.b.x4.mkv"),
+        ("in/%04d.jpg", {"scale": 3}, "in.x3/%04d.png"),
+        ("a/photo.png", {"scale": 4}, "a/photo.x4"),
+    ],
+)
+def test_names_of_default_outputs(source, options, target):
+    assert default_target(source, UpscaleOptions(**options)).as_posix() == target
+
+
+def test_folders_and_previews_have_default_outputs(tmp_path):
+    (tmp_path / "videos").mkdir()
+    source = write_clip(tmp_path / "videos" / "a.mkv", frames=2)
+    words = ["-m", "bicubic", "--scale", 2]
+    assert run(tmp_path / "videos", *words).exit_code == 0
+    assert open_source(tmp_path / "videos.x2" / "a.mkv").info.height == 48
+    assert run(source, tmp_path / "frames", "-m", "bicubic").exit_code == 0
+    assert run(tmp_path / "frames", *words).exit_code == 0
+    assert len(open_source(tmp_path / "frames.x2").images) == 2
+    assert run(source, *words, "--preview", 1).exit_code == 0
+    assert list((tmp_path / "videos" / "a-preview").iterdir())
+
+
+@pytest.mark.parametrize("command", ["upscale", "plan"])
+def test_help_has_named_panels_and_whole_sentences(command):
+    out = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "200", "TERM": "dumb"})
+    assert out.exit_code == 0
+    panels = ("Input and output", "Model", "Picture", "Encoder", "Resources", "Run control")
+    assert [panel for panel in panels if f" {panel} " not in out.stdout] == []
+    parameters = get_command(app).commands[command].params
+    texts = [p.help for p in parameters if p.name not in ("help", "context")]
+    assert [text for text in texts if not text or not text.endswith(".")] == []
 
 
 def test_progress_for_programs(tmp_path):

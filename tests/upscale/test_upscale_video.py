@@ -235,15 +235,47 @@ def test_a_span_takes_its_sound_and_chapters_along(tmp_path):
         assert [c["metadata"]["title"] for c in file.chapters()] == ["second"]
 
 
-def test_interlaced_video_is_made_whole_or_refused(tmp_path, caplog):
-    source = write_clip(
-        tmp_path / "in.mpg", codec="mpeg2video", frames=8, width=64, height=48,
+def interlaced_clip(path):
+    return write_clip(
+        path, codec="mpeg2video", frames=8, width=64, height=48,
         options={"flags": "+ildct+ilme", "top_field_first": "1"},
     )  # fmt: skip
+
+
+def test_interlaced_video_is_deinterlaced_or_refused(tmp_path, caplog):
+    source = interlaced_clip(tmp_path / "in.mpg")
     assert upscale(source, tmp_path / "out.mkv").frames == 8
     assert "deinterlaced" in " ".join(caplog.messages)
-    with pytest.raises(VideoError, match="interlaced"):
+    with pytest.raises(VideoError, match="--deinterlace never treats it as progressive"):
         upscale(source, tmp_path / "out2.mkv", deinterlace="refuse")
+
+
+def test_flags_of_interlacing_can_be_overruled(tmp_path, caplog):
+    """`never` keeps the fields of a flagged file, `always` deinterlaces an unflagged one."""
+    flagged = interlaced_clip(tmp_path / "flagged.mpg")
+    plain = write_clip(tmp_path / "plain.mkv", frames=4, codec="ffv1")
+
+    def stored(path):
+        return [samples(picture) for picture in decoded(path)]
+
+    def made(source, deinterlace):
+        target = tmp_path / f"{source.stem}-{deinterlace}.mkv"
+        upscale(source, target, deinterlace=deinterlace, model=Identity(), codec="ffv1")
+        return stored(target)
+
+    assert equal(made(flagged, "never"), stored(flagged))
+    assert "deinterlaced" not in " ".join(caplog.messages)
+    assert not equal(made(flagged, "auto"), stored(flagged))
+    assert equal(made(plain, "auto"), stored(plain))
+    assert len(made(plain, "always")) == len(stored(plain))
+    assert not equal(stored(tmp_path / "plain-always.mkv"), stored(plain))
+    with pytest.raises(VsrkitError, match="auto, always, never, refuse"):
+        made(plain, "perhaps")
+
+
+def equal(one, other):
+    pairs = zip(one, other, strict=True)
+    return all(np.array_equal(a, b) for x, y in pairs for a, b in zip(x, y, strict=True))
 
 
 @pytest.mark.parametrize("codec", ["libx265", "libsvtav1", "libvpx-vp9", "ffv1", "prores_ks"])

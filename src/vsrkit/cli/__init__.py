@@ -11,7 +11,6 @@ import typer
 from vsrkit.cli import (
     evaluate,
     models,
-    plan,
     research,
     support,
     train,
@@ -27,7 +26,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for group in (upscale, plan, support, models, evaluate, research, train):
+for group in (upscale, support, models, evaluate, research, train):
     app.add_typer(group.commands)
 
 

@@ -1,4 +1,4 @@
-"""What a long job shows while it runs: a bar for people, lines for programs, nothing in a pipe."""
+"""Progress of an upscaling job: a bar in a terminal, or lines of JSON."""
 
 import json
 import time
@@ -13,12 +13,16 @@ from rich.progress import Progress as Bar
 
 from vsrkit.upscale.parts import Progress
 
-STAGES = {"scan": "looking for cuts", "upscale": "upscaling", "write": "putting together"}
+STAGES = {"scan": "looking for cuts", "upscale": "upscaling", "write": "writing the file"}
 
 
 @contextmanager
-def told(as_json: bool, *, pipe: bool) -> Iterator[Callable[[Progress], None]]:
-    """A function that shows progress. pipe: standard output carries the video itself."""
+def show_progress(as_json: bool, *, pipe: bool) -> Iterator[Callable[[Progress], None]]:
+    """Yields a function that shows progress.
+
+    as_json: print lines of JSON in place of a bar.
+    pipe: standard output carries the video, so lines go to standard error.
+    """
     if as_json:
         yield _json_lines(pipe)
         return
@@ -55,13 +59,13 @@ def told(as_json: bool, *, pipe: bool) -> Iterator[Callable[[Progress], None]]:
 
 
 class Pace:
-    """How fast a stage goes, from what was told of it first in this run."""
+    """Speed of a stage, counted from its first report in this run."""
 
     def __init__(self) -> None:
         self._stage, self._done, self._begin = "", 0, 0.0
 
     def frames_per_second(self, progress: Progress) -> float | None:
-        """Of the stage so far; None when it begins."""
+        """Mean speed of the stage so far; None at its first report."""
         now = time.monotonic()
         if progress.stage != self._stage:
             self._stage, self._done, self._begin = progress.stage, progress.done, now
@@ -70,7 +74,7 @@ class Pace:
 
 
 def seconds_left(progress: Progress, frames_per_second: float | None) -> float | None:
-    """Until the stage is done, at this speed."""
+    """Time until the stage is done at this speed; None if that is unknown."""
     if not frames_per_second or not progress.total:
         return None
     return (progress.total - progress.done) / frames_per_second

@@ -1,99 +1,198 @@
-"""`vsrkit upscale`."""
+"""`vsrkit upscale` and `vsrkit plan`."""
 
+from collections.abc import Mapping
 from fractions import Fraction
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
-from vsrkit.cli import options
+if TYPE_CHECKING:
+    from vsrkit.upscale.options import UpscaleOptions
+
+FILES, MODEL, PICTURE = "Input and output", "Model", "Picture"
+ENCODER, RESOURCES, RUN = "Encoder", "Resources", "Run control"
 
 commands = typer.Typer()
 
 
+def _option(panel: str, text: str, *names: str) -> Any:
+    return typer.Option(*names, help=text, rich_help_panel=panel)
+
+
+def _argument(text: str, name: str) -> Any:
+    return typer.Argument(help=text, metavar=name, show_default=False, rich_help_panel=FILES)
+
+
+InputArgument: TypeAlias = Annotated[
+    str | None, _argument("Video, folder, pattern such as frames/%04d.png, or - (y4m).", "INPUT")
+]
+OutputArgument: TypeAlias = Annotated[
+    str | None,
+    _argument(
+        "Video, folder or pattern for PNG files, or - (y4m). Default for in.mp4: in.x4.mkv beside "
+        "the input, never over an existing file.",
+        "[OUTPUT]",
+    ),
+]
+Input: TypeAlias = Annotated[str | None, _option(FILES, "The same as INPUT.", "--input", "-i")]
+Output: TypeAlias = Annotated[str | None, _option(FILES, "The same as OUTPUT.", "--output", "-o")]
+Start: TypeAlias = Annotated[
+    str | None, _option(FILES, "Time of the first frame to upscale: seconds or 1:02:03.5.")
+]
+End: TypeAlias = Annotated[
+    str | None, _option(FILES, "Time to stop before, counted from the first frame of the input.")
+]
+FrameRate: TypeAlias = Annotated[str, _option(FILES, "Frame rate of an image sequence.")]
+Model: TypeAlias = Annotated[
+    str | None,
+    _option(
+        MODEL,
+        "Name from `vsrkit models`, or a checkpoint file. Default: the preset for compressed "
+        "video.",
+        *("--model", "-m", "-n"),
+    ),
+]
+Quality: TypeAlias = Annotated[
+    str,
+    _option(MODEL, "Overlap of windows, for models that return them: best, balanced or fast."),
+]
+Scale: TypeAlias = Annotated[
+    int | None,
+    _option(PICTURE, "Factor. Below the model's own, its output is resampled.", "--scale", "-s"),
+]
+Height: TypeAlias = Annotated[
+    int | None, _option(PICTURE, "Height of the output in pixels, in place of a factor.")
+]
+Deinterlace: TypeAlias = Annotated[
+    str,
+    _option(
+        PICTURE,
+        "Deinterlace video that is flagged as interlaced (auto), all frames (always) or none "
+        "(never), or stop with an error if it is flagged (refuse).",
+    ),
+]
+Codec: TypeAlias = Annotated[
+    str | None,
+    _option(
+        ENCODER,
+        "Video codec: h264, hevc, av1, vp9, ffv1, prores, or any encoder of FFmpeg. Default: "
+        "chosen by the container.",
+        *("--codec", "-c"),
+    ),
+]
+Crf: TypeAlias = Annotated[
+    int | None, _option(ENCODER, "Quality: lower is better and makes larger files.")
+]
+EncoderOptions: TypeAlias = Annotated[
+    list[str] | None,
+    _option(ENCODER, "key=value for the encoder. Can be repeated.", "--encoder-option", "-e"),
+]
+PixFmt: TypeAlias = Annotated[
+    str | None, _option(ENCODER, "Pixel format, for example yuv420p10le. Default: as the input.")
+]
+Device: TypeAlias = Annotated[
+    str,
+    _option(
+        RESOURCES,
+        "Device that runs the model: auto, cpu, cuda, cuda:N or mps.",
+        *("--device", "-d"),
+    ),
+]
+Precision: TypeAlias = Annotated[
+    str,
+    _option(RESOURCES, "Number type: auto (measured), float32 or bfloat16."),
+]
+Workers: TypeAlias = Annotated[int, _option(RESOURCES, "Number of processes that share the work.")]
+MaxMemory: TypeAlias = Annotated[
+    str | None,
+    _option(RESOURCES, "Memory limit, for example 2G. Default: 60 % of the free memory."),
+]
+Tile: TypeAlias = Annotated[
+    int | None,
+    _option(
+        RESOURCES,
+        "Side of tiles in pixels of the input, 0 for whole frames. Default: chosen by memory.",
+        *("--tile", "-t"),
+    ),
+]
+Chunk: TypeAlias = Annotated[
+    int | None,
+    _option(
+        RESOURCES,
+        "Frames buffered between decoding, model and encoding. Default: chosen by memory.",
+    ),
+]
+
+
 @commands.command()
 def upscale(
-    source: Annotated[
-        str, typer.Option("--input", "-i", help="A video, a folder, frames/%04d.png, or - (y4m).")
-    ],
-    target: Annotated[str, typer.Option("--output", "-o", help="A video, a folder, or - for y4m.")],
-    model: Annotated[
-        str | None, typer.Option("--model", "-m", "-n", help="A name or a checkpoint file.")
-    ] = None,
-    scale: Annotated[
-        int | None, typer.Option("--scale", "-s", help="2, 3 or 4; less than 4 is resampled.")
-    ] = None,
-    height: options.Height = None,
-    quality: Annotated[
-        str, typer.Option(help="best, balanced or fast: overlap of windows, for models with such.")
-    ] = "best",
-    start: options.Start = None,
-    end: options.End = None,
-    codec: options.Codec = None,
-    crf: options.Crf = None,
-    encoder_options: options.EncoderOptions = None,
-    pix_fmt: options.PixFmt = None,
-    device: options.Device = "auto",
-    precision: options.Precision = "auto",
-    workers: options.Workers = 1,
-    max_memory: options.MaxMemory = None,
-    tile: options.Tile = None,
-    chunk: options.Chunk = None,
-    frame_rate: options.FrameRate = "25",
+    context: typer.Context,
+    source: InputArgument = None,
+    target: OutputArgument = None,
+    input_path: Input = None,
+    output_path: Output = None,
+    start: Start = None,
+    end: End = None,
+    frame_rate: FrameRate = "25",
     raw: Annotated[
-        str | None, typer.Option(help="Rawvideo on the input pipe: 320x180,yuv420p,25.")
+        str | None,
+        _option(FILES, "Format of rawvideo on standard input, for example 320x180,yuv420p,25."),
     ] = None,
-    deinterlace: options.Deinterlace = "auto",
     report: Annotated[
-        Path | None, typer.Option(help="Write a page about the result's fidelity.")
+        Path | None, _option(FILES, "Write an HTML page about the fidelity of the result.")
     ] = None,
+    model: Model = None,
+    quality: Quality = "best",
+    scale: Scale = None,
+    height: Height = None,
+    deinterlace: Deinterlace = "auto",
+    codec: Codec = None,
+    crf: Crf = None,
+    encoder_options: EncoderOptions = None,
+    pix_fmt: PixFmt = None,
+    device: Device = "auto",
+    precision: Precision = "auto",
+    workers: Workers = 1,
+    max_memory: MaxMemory = None,
+    tile: Tile = None,
+    chunk: Chunk = None,
     preview: Annotated[
-        int | None, typer.Option(help="Only this many frames of each shot, before and after.")
+        int | None,
+        _option(RUN, "Upscale only this many frames of each shot; write before and after as PNG."),
     ] = None,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", "-y", help="Replace what is there.")
+        bool, _option(RUN, "Replace an existing output.", "--overwrite", "-y")
     ] = False,
     restart: Annotated[
-        bool, typer.Option("--restart", help="Throw unfinished work of other settings away.")
+        bool, _option(RUN, "Discard an unfinished job with other options.", "--restart")
     ] = False,
     json_progress: Annotated[
-        bool, typer.Option("--json-progress", help="Lines of JSON, for programs.")
+        bool, _option(RUN, "Print progress as lines of JSON.", "--json-progress")
     ] = False,
 ) -> None:
-    """Upscale a video; audio, subtitles, chapters and times are kept. Interrupted, it goes on."""
-    from vsrkit.cli.progress import told
+    """Upscale a video. Audio, subtitles, chapters and times are kept.
+
+    After an interruption, the same command resumes the job.
+    """
+    from vsrkit.cli.progress import show_progress
     from vsrkit.errors import StoppedError, VsrkitError
     from vsrkit.upscale.batch import upscale_any
-    from vsrkit.upscale.options import UpscaleOptions
+    from vsrkit.upscale.target import default_target
 
-    wanted = UpscaleOptions(
-        model=model,
-        scale=scale,
-        height=height,
-        quality=quality,  # type: ignore[arg-type]
-        start=seconds(start or "0"),
-        end=seconds(end) if end else None,
-        frame_rate=rate(frame_rate),
-        deinterlace=deinterlace,  # type: ignore[arg-type]
-        codec=codec,
-        crf=crf,
-        pix_fmt=pix_fmt,
-        encoder_options=key_values(encoder_options or []),
-        device=device,
-        precision=precision,  # type: ignore[arg-type]
-        workers=workers,
-        max_memory=max_memory,
-        tile=tile,
-        chunk=chunk,
-        overwrite=overwrite,
-        restart=restart,
-    )
+    options = options_from(context.params)
+    path = one_of(source, input_path, "input", "-i")
+    if path is None:
+        raise VsrkitError("give an input, for example: vsrkit upscale in.mp4")
+    output = one_of(target, output_path, "output", "-o")
+    if output is None:
+        output = str(default_target(path, options, preview=preview is not None))
     try:
-        with told(json_progress, pipe=target == "-") as on_progress:
+        with show_progress(json_progress, pipe=output == "-") as on_progress:
             lines, failed = upscale_any(
-                source,
-                target,
-                wanted,
+                path,
+                output,
+                options,
                 raw=raw,
                 report=report,
                 preview=preview,
@@ -106,9 +205,96 @@ def upscale(
         typer.echo("vsrkit: stopped; run the same command to resume", err=True)
         raise typer.Exit(130) from interrupt
     for line in lines:
-        typer.echo(line, err=target == "-" or json_progress)
+        typer.echo(line, err=output == "-" or json_progress)
     if failed:
         raise VsrkitError(f"{failed} failed, see above")
+
+
+@commands.command()
+def plan(
+    context: typer.Context,
+    source: InputArgument = None,
+    target: Annotated[
+        str | None, _argument("Output of the planned run; only its suffix is used.", "[OUTPUT]")
+    ] = None,
+    input_path: Input = None,
+    output_path: Output = None,
+    start: Start = None,
+    end: End = None,
+    frame_rate: FrameRate = "25",
+    model: Model = None,
+    quality: Quality = "best",
+    scale: Scale = None,
+    height: Height = None,
+    deinterlace: Deinterlace = "auto",
+    codec: Codec = None,
+    crf: Crf = None,
+    encoder_options: EncoderOptions = None,
+    pix_fmt: PixFmt = None,
+    device: Device = "auto",
+    precision: Precision = "auto",
+    workers: Workers = 1,
+    max_memory: MaxMemory = None,
+    tile: Tile = None,
+    chunk: Chunk = None,
+    as_json: Annotated[bool, _option(RUN, "Print the plan as JSON.", "--json")] = False,
+) -> None:
+    """Estimate time, memory and file size of an upscaling run, and warn about the input.
+
+    Nothing is written.
+    """
+    import json
+
+    from vsrkit.errors import VsrkitError
+    from vsrkit.upscale import plan
+    from vsrkit.upscale.batch import videos_in
+
+    options = options_from(context.params)
+    path = one_of(source, input_path, "input", "-i")
+    if path is None:
+        raise VsrkitError("give an input, for example: vsrkit plan in.mp4")
+    output = one_of(target, output_path, "output", "-o") or "output.mkv"
+    if not videos_in(Path(path)):
+        made = plan.plan_video(path, output, options)
+        typer.echo(json.dumps(plan.as_json(made), indent=2) if as_json else plan.describe(made))
+        return
+    plans, failed = plan.plan_folder(path, output, options)
+    if as_json:
+        typer.echo(json.dumps({"videos": [*map(plan.as_json, plans)], "failed": failed}, indent=2))
+    else:
+        typer.echo(plan.describe_all(plans, failed))
+    if failed:
+        raise VsrkitError(f"{len(failed)} of {len(plans) + len(failed)} cannot be upscaled")
+
+
+def options_from(parameters: Mapping[str, Any]) -> "UpscaleOptions":
+    """The fields of UpscaleOptions among the parameters of a command."""
+    from dataclasses import fields
+
+    from vsrkit.upscale.options import UpscaleOptions
+
+    names = {field.name for field in fields(UpscaleOptions)}
+    given = {name: value for name, value in parameters.items() if name in names}
+    return UpscaleOptions(
+        **given
+        | {
+            "start": seconds(parameters["start"] or "0"),
+            "end": seconds(parameters["end"]) if parameters["end"] else None,
+            "frame_rate": rate(parameters["frame_rate"]),
+            "encoder_options": key_values(parameters["encoder_options"] or []),
+        }
+    )
+
+
+def one_of(argument: str | None, option: str | None, what: str, name: str) -> str | None:
+    """A path that can be given as an argument or as an option; an error if it is given twice."""
+    from vsrkit.errors import VsrkitError
+
+    if argument is not None and option is not None:
+        raise VsrkitError(
+            f"the {what} is given twice, {argument} and {name} {option}; leave one out"
+        )
+    return option if argument is None else argument
 
 
 def seconds(text: str) -> Fraction:
@@ -121,9 +307,9 @@ def seconds(text: str) -> Fraction:
         for part in parts:
             value = 60 * value + Fraction(part)
     except (ValueError, ZeroDivisionError) as error:
-        raise typer.BadParameter(f"{text!r} is no time; write 90, 1:30 or 0:01:30.5") from error
+        raise typer.BadParameter(f"{text!r} is not a time; write 90, 1:30 or 0:01:30.5") from error
     if value < 0:
-        raise typer.BadParameter(f"{text!r} lies before the beginning")
+        raise typer.BadParameter(f"{text!r} is negative; times count from the first frame")
     return value
 
 
@@ -134,7 +320,7 @@ def rate(text: str) -> Fraction:
         if value <= 0:
             raise ValueError
     except (ValueError, ZeroDivisionError) as error:
-        raise typer.BadParameter(f"{text!r} is no frame rate; write 25 or 24000/1001") from error
+        raise typer.BadParameter(f"{text!r} is not a frame rate; write 25 or 24000/1001") from error
     return value
 
 
