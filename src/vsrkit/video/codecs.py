@@ -103,16 +103,11 @@ RULES = {
     ),
     "rawvideo": CodecRule({}, held=4, base=0),
 }
-DEFAULT_CODECS = {".webm": "libvpx-vp9", ".mkv": "libx264", ".mp4": "libx264", ".mov": "libx264"}
-DEFAULT_CODECS |= {".m4v": "libx264", ".y4m": "rawvideo"}
-CONTAINERS = {  # FFmpeg's format, by suffix
-    ".mkv": "matroska",
-    ".webm": "webm",
-    ".mp4": "mp4",
-    ".m4v": "mp4",
-    ".mov": "mov",
-    ".y4m": "yuv4mpegpipe",
-}
+# FFmpeg's format of a file, by suffix.
+CONTAINERS = {".mkv": "matroska", ".webm": "webm", ".mp4": "mp4", ".m4v": "mp4", ".mov": "mov"}
+CONTAINERS |= {".y4m": "yuv4mpegpipe"}
+DEFAULT_CODECS = dict.fromkeys(CONTAINERS, "libx264")
+DEFAULT_CODECS |= {".webm": "libvpx-vp9", ".y4m": "rawvideo"}
 # Alternatives if the default codec does not fit into memory.
 LEAN_CODECS: dict[str, tuple[str, ...]] = {
     ".mkv": ("prores_ks", "mjpeg"),

@@ -58,9 +58,8 @@ class Encoder:
     def encode(self, frame: Tensor | Rows) -> list[EncodedPacket]:
         """Encode a frame (3, H, W) and return the packets that are ready."""
         encoding = self.encoding
-        missing = (encoding.width - frame.shape[-1], encoding.height - frame.shape[-2])
-        if any(missing):  # subsampled chroma needs even sides
-            frame = F.pad(as_tensor(frame)[None], (0, missing[0], 0, missing[1]), "replicate")[0]
+        if frame.shape[-2:] != (encoding.height, encoding.width):  # subsampled chroma: even sides
+            frame = _pad(as_tensor(frame), encoding.height, encoding.width)
         picture = from_rgb(frame, encoding.pix_fmt, encoding.colour)
         picture.pts = self._frames
         picture.time_base = 1 / encoding.rate
@@ -212,17 +211,17 @@ def _write_frames(
             stream = file.add_stream("libx264", rate=frames_per_second, options={"crf": str(crf)})
             stream.height, stream.width, stream.pix_fmt = height, width, "yuv420p"
             set_colour_tags(stream.codec_context, WRITTEN_COLOUR)
-        file.mux(stream.encode(_padded_picture(frame, height, width, count)))
+        even = _pad(frame, height, width).clamp(0, 1)
+        picture = from_rgb(even, "yuv420p", WRITTEN_COLOUR)
+        picture.pts = count
+        file.mux(stream.encode(picture))
         count += 1
     if stream is not None:
         file.mux(stream.encode(None))
     return count
 
 
-def _padded_picture(frame: Tensor, height: int, width: int, number: int) -> av.VideoFrame:
-    even = F.pad(
-        frame[None], (0, width - frame.shape[-1], 0, height - frame.shape[-2]), "replicate"
-    )
-    picture = from_rgb(even[0].clamp(0, 1), "yuv420p", WRITTEN_COLOUR)
-    picture.pts = number
-    return picture
+def _pad(frame: Tensor, height: int, width: int) -> Tensor:
+    """Repeat the last row and column of a frame (3, H, W) up to a size."""
+    missing = (0, width - frame.shape[-1], 0, height - frame.shape[-2])
+    return F.pad(frame[None], missing, "replicate")[0]

@@ -52,12 +52,8 @@ def read_image(path: Path) -> Tensor:
 def read_image_size(path: Path) -> tuple[int, int]:
     """(height, width) of an image; for PNG only the header is read."""
     if path.suffix.lower() == ".png":
-        with path.open("rb") as file:
-            start = file.read(26)
-        if len(start) < 26 or not start.startswith(PNG_SIGNATURE):
-            raise DataError(f"{path} is damaged: it does not start with the PNG signature")
-        width, height = struct.unpack(">II", start[16:24])
-        return int(height), int(width)
+        width, height, _, _ = _png_header(path)
+        return height, width
     pixels = _decode(path)
     return pixels.shape[0], pixels.shape[1]
 
@@ -65,11 +61,19 @@ def read_image_size(path: Path) -> tuple[int, int]:
 def read_image_format(path: Path) -> str:
     """The planar pixel format that holds an image; for PNG only the header is read."""
     if path.suffix.lower() == ".png":
-        with path.open("rb") as file:
-            deep, kind = file.read(26)[24:]
-        alpha = "a" if kind in (4, 6) else ""
-        return f"gbr{alpha}p16le" if deep == 16 else f"gbr{alpha}p"
+        _, _, bits, colour_type = _png_header(path)
+        alpha = "a" if colour_type in (4, 6) else ""
+        return f"gbr{alpha}p16le" if bits == 16 else f"gbr{alpha}p"
     return "gbrp16le" if _decode(path).dtype == np.uint16 else "gbrp"
+
+
+def _png_header(path: Path) -> tuple[int, int, int, int]:
+    """Width, height, bit depth and colour type of a PNG file."""
+    with path.open("rb") as file:
+        start = file.read(26)
+    if len(start) < 26 or not start.startswith(PNG_SIGNATURE):
+        raise DataError(f"{path} is damaged: it does not start with the PNG signature")
+    return struct.unpack(">IIBB", start[16:])
 
 
 def check_image(path: Path) -> None:

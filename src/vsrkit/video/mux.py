@@ -19,7 +19,7 @@ from vsrkit.video.codecs import CONTAINERS, Encoding
 from vsrkit.video.colour import FULL, layout_of
 from vsrkit.video.encode import EncodedPacket, configure, read_packets
 from vsrkit.video.matroska import PLACEHOLDER, display_size, needs_display_size, set_display_size
-from vsrkit.video.probe import open_container
+from vsrkit.video.probe import open_container, video_stream
 from vsrkit.video.read import Source
 from vsrkit.video.streams import OutputStream, copy_streams, valid_metadata
 from vsrkit.video.timestamps import Clock, ContinuousTimestamps, TimeRange, find_timestamp_resets
@@ -206,13 +206,13 @@ def _mux_with_other_streams(
     source: Source,
     encoding: Encoding,
 ) -> None:
-    old_video = next(s for s in old.streams.video if not s.disposition & Disposition.attached_pic)
+    old_video = video_stream(old, source.path)
     video.metadata.update(valid_metadata(old_video.metadata))
     video.disposition = old_video.disposition
     target.metadata.update(valid_metadata(old.metadata))
     kept = TimeRange.of(source, clock)
     copied = copy_streams(old, target, warn=lambda line: log.warning("%s", line))
-    target.set_chapters(kept.chapters(old.chapters()))
+    target.set_chapters(list(kept.chapters(old.chapters())))
     _write_header(target, video, encoding)
     new = (kept.shift(packet) for packet in video_packets(parts, clock, video))
     timestamps = ContinuousTimestamps(find_timestamp_resets(source.path, source.info))

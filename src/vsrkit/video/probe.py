@@ -84,11 +84,11 @@ class VideoInfo:
     frame_rate: Fraction  # average, also where it is variable
     frames: int | None  # from the header, or counted; None if unknown before decoding
     duration_s: float | None
-    sample_aspect: Fraction  # width of a pixel / its height
-    rotation: int  # degrees counter-clockwise at which players display the picture
-    display_matrix: tuple[int, ...] | None  # nine numbers, if the file has one
-    interlaced: bool
-    streams: tuple[StreamInfo, ...]
+    sample_aspect: Fraction = Fraction(1)  # width of a pixel / its height
+    rotation: int = 0  # degrees counter-clockwise at which players display the picture
+    display_matrix: tuple[int, ...] | None = None  # nine numbers, if the file has one
+    interlaced: bool = False
+    streams: tuple[StreamInfo, ...] = ()
     hdr: Hdr | None = None
 
     @property
@@ -230,7 +230,7 @@ def describe(
             StreamInfo(
                 index=other.index,
                 kind=other.type,
-                codec=_codec_name(other),
+                codec=codec_name(other),
                 language=other.language,
                 title=other.metadata.get("title"),
             )
@@ -248,7 +248,8 @@ def _count_packets(path: Path) -> int:
             raise VideoError(f"{path} cannot be read to its end: {error.strerror}") from error
 
 
-def _codec_name(stream: av.stream.Stream) -> str:
+def codec_name(stream: av.stream.Stream) -> str:
+    """FFmpeg's name of a stream's codec, or `unknown`."""
     context = getattr(stream, "codec_context", None)
     return context.name if context is not None else "unknown"
 

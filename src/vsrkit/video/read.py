@@ -184,11 +184,6 @@ def _image_source(path: Path, images: list[Path], rate: Fraction) -> Source:
         frame_rate=rate,
         frames=len(images),
         duration_s=float(len(images) / rate),
-        sample_aspect=Fraction(1),
-        rotation=0,
-        display_matrix=None,
-        interlaced=False,
-        streams=(),
     )
     return Source(path=path, info=info, images=tuple(images))
 

@@ -5,17 +5,18 @@ import io
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 import av
 from av.audio.stream import AudioStream
-from av.codec.context import CodecContext
 from av.container import InputContainer, OutputContainer
 from av.stream import Disposition, Stream
 from av.subtitles.stream import SubtitleStream
 
 from vsrkit.errors import VideoError
 from vsrkit.video.audio import Packet, convert_audio
+from vsrkit.video.probe import codec_name, video_stream
 
 TEXT_SUBTITLES = {"subrip", "srt", "ass", "ssa", "webvtt", "mov_text", "text"}
 # Subtitle codecs that each container supports, and the codec that text is converted to.
@@ -91,7 +92,7 @@ def copy_streams(
             case "video" if stream.disposition & Disposition.attached_pic:
                 made = _cover(stream, target, warn)
             case "video":
-                if stream is not _first_video(old):
+                if stream is not video_stream(old, Path(old.name)):
                     warn(f"stream {stream.index}, a second video, is not copied")
                 continue
             case "data" if old.chapters() and old.format.name.startswith("mov"):
@@ -121,12 +122,8 @@ class CopiedStream:
         return []
 
 
-@dataclass(frozen=True)
-class ConvertedSubtitle:
+class ConvertedSubtitle(CopiedStream):
     """Text subtitles, converted to the codec of the container."""
-
-    stream: SubtitleStream
-    distinct_times: bool = False
 
     def convert(self, packet: Packet) -> Packets:
         codec = self.stream.codec_context.name
@@ -143,9 +140,6 @@ class ConvertedSubtitle:
         made.duration = packet.duration
         return [made]
 
-    def finish(self) -> Packets:
-        return []
-
 
 def valid_metadata(metadata: dict[str, str]) -> dict[str, str]:
     """The metadata of a file or stream that is still true of the new file."""
@@ -156,18 +150,9 @@ def valid_metadata(metadata: dict[str, str]) -> dict[str, str]:
     }
 
 
-def _first_video(old: InputContainer) -> Stream:
-    return next(s for s in old.streams.video if not s.disposition & Disposition.attached_pic)
-
-
 def _name(stream: Stream) -> str:
     language = f" {stream.language}" if stream.language else ""
-    return f"{stream.type} stream {stream.index} ({_codec(stream)}{language})"
-
-
-def _codec(stream: Stream) -> str:
-    context: CodecContext | None = stream.codec_context
-    return context.name if context is not None else "unknown"
+    return f"{stream.type} stream {stream.index} ({codec_name(stream)}{language})"
 
 
 def _copy_metadata(made: Stream, old: Stream) -> None:
@@ -213,7 +198,7 @@ def _supports(form: str, stream: Stream) -> bool:
 
 def _subtitle(stream: Stream, target: OutputContainer, warn: Warn) -> OutputStream | None:
     supported, form = SUBTITLES[target.format.name]
-    codec = _codec(stream)
+    codec = codec_name(stream)
     if codec in supported:
         copy = target.add_stream_from_template(stream)
         _copy_metadata(copy, stream)

@@ -5,12 +5,16 @@ from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import av
 
 from vsrkit.video.audio import Packet
 from vsrkit.video.probe import VideoInfo, open_container, video_stream
 from vsrkit.video.read import JUMP, Source
+
+if TYPE_CHECKING:
+    from av.container.core import Chapter
 
 CONCATENABLE = ("mpegts", "mpeg")  # containers whose files can be concatenated byte by byte
 
@@ -72,15 +76,8 @@ class TimeRange:
             packet.dts = None if packet.dts is None else packet.dts - offset
         return packet
 
-    def chapters(
-        self, chapters: "Iterable[av.container.core.Chapter]"
-    ) -> "list[av.container.core.Chapter]":
+    def chapters(self, chapters: "Iterable[Chapter]") -> "Iterator[Chapter]":
         """Chapters of the new file: cut at the ends of the range, dropped outside of it."""
-        return list(self._chapters(chapters))
-
-    def _chapters(
-        self, chapters: "Iterable[av.container.core.Chapter]"
-    ) -> "Iterator[av.container.core.Chapter]":
         for chapter in chapters:
             base = chapter["time_base"]
             if base is None:
