@@ -88,8 +88,8 @@ SHORTER = {
         "--set validation=car05_001,hitachi_isee5_001,nyvtg_006,tpvtg_003,set8_motorbike"
     ): POLISHED_RUN,
     "vsrkit doctor": "--no-self-test",  # tests/test_doctor.py runs it
-    "vsrkit upscale -i my-videos -o my-large-videos": "-m bicubic",
-    "vsrkit upscale -i frames -o large --frame-rate 24": "-m bicubic",
+    "vsrkit upscale my-videos my-large-videos": "-m bicubic",
+    "vsrkit upscale frames large --frame-rate 24": "-m bicubic",
     "vsrkit theory gradient --n 8:20 --k 2:6 -o theory": "--n 6,7 --k 2",
     "vsrkit theory learn -o theory": "--n 6 --k 2 --seeds 1 --steps 10 --draws 20",
     "vsrkit reproduce vid4 --data Vid4": "-m bicubic",
