@@ -13,7 +13,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from vsrkit.train import loop
-from vsrkit.train.processes import LostProcessError, Processes, join_processes
+from vsrkit.train.processes import LostProcessError, Processes, join_processes, process_device
 
 
 def gradients(config, processes):
@@ -118,3 +118,14 @@ def test_a_lost_process_leaves_a_state_to_resume_from(pair, folder):
         assert file.metadata()["step"] == "3"
     lost = replace(pair, run_dir=str(folder / "lost"), batch_size=2)
     assert loop.train(lost, resume=True).step == 8
+
+
+def test_auto_is_a_device_of_this_machine(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    chosen = []
+    monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
+    assert process_device("auto") == "cuda"
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    assert process_device("auto") == "cuda:1"
+    assert chosen == [1]

@@ -204,6 +204,19 @@ def test_the_schema_describes_every_key():
     assert (steps["type"], steps["minimum"], steps["default"]) == ("integer", 1, 10_000)
 
 
+@pytest.mark.parametrize(
+    ("command", "panels"),
+    [
+        ("train", ["Arguments", "Run control"]),
+        ("finetune", ["Arguments", "Input and output", "Model", "Run control", "Resources"]),
+    ],
+)
+def test_the_help_groups_options_in_panels(command, panels):
+    run = CliRunner().invoke(app, [command, "--help"])
+    assert run.exit_code == 0, run.output
+    assert all(run.output.count(f"─ {panel} ─") == 1 for panel in panels)
+
+
 def test_files_that_are_not_recipes_are_refused(tmp_path):
     (tmp_path / "a.py").write_text("x = 1\n")
     (tmp_path / "a.txt").write_text("")

@@ -8,8 +8,8 @@ import typer
 
 commands = typer.Typer()
 
-INPUT, RUN, MODEL = "Input and output", "Run control", "Model"
-RESOURCES = "Resources"
+# Panels of the options in the help
+INPUT, MODEL, RUN, RESOURCES = "Input and output", "Model", "Run control", "Resources"
 
 
 def _print_schema(asked: bool) -> None:
@@ -26,8 +26,7 @@ def train(
         str,
         typer.Argument(
             help="Recipe: a .toml file, or a .py file with a function config(). "
-            "FILE.py:NAME calls the function NAME instead.",
-            rich_help_panel=INPUT,
+            "FILE.py:NAME calls the function NAME instead."
         ),
     ],
     overrides: Annotated[
@@ -56,14 +55,14 @@ def train(
             "files, and exit.",
             is_eager=True,
             callback=_print_schema,
-            rich_help_panel=INPUT,
+            rich_help_panel=RUN,
         ),
     ] = False,
 ) -> None:
     """Train a model with the settings of a recipe.
 
-    The config, the log, the checkpoints and the weights are written to the folder run_dir that the
-    recipe names. Ctrl-C finishes the current step and saves a checkpoint.
+    The config, the log, the checkpoints and the weights are written to the folder run_dir of the
+    recipe. Ctrl-C finishes the current step and saves a checkpoint.
     """
     from vsrkit.cli.console import report_to_console
     from vsrkit.train.config import FlowConfig
@@ -83,10 +82,7 @@ def train(
 
 @commands.command()
 def finetune(
-    videos: Annotated[
-        list[Path],
-        typer.Argument(help="Video files to fit the model to.", rich_help_panel=INPUT),
-    ],
+    videos: Annotated[list[Path], typer.Argument(help="Video files to fit the model to.")],
     output: Annotated[
         Path,
         typer.Option(
@@ -117,7 +113,10 @@ def finetune(
         ),
     ] = "bi",
     device: Annotated[
-        str, typer.Option(help="Device to train on: cpu, cuda or mps.", rich_help_panel=RESOURCES)
+        str,
+        typer.Option(
+            help="Device to train on: auto, cpu, cuda, cuda:N or mps.", rich_help_panel=RESOURCES
+        ),
     ] = "cpu",
 ) -> None:
     """Fit a model to your own footage.

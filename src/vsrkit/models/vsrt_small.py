@@ -65,9 +65,9 @@ class SmallConfig:
     warmup: int = 4
 
 
-# The widths are what `train.narrow.choose_widths` finds with 36 and 110 times 16 channels to spend
-# on BasicVSR's 60 blocks: the early ones need few, the last ones most. Of the small one four went
-# to the backward side, one was narrowed, and three that were hardly missed were left out.
+# Widths that `train.distill.narrow.choose_widths` finds with 36 and 110 times 16 channels for the 60
+# blocks of BasicVSR: the first blocks need few channels, the last ones most. In the small model four
+# were then moved to the backward side, one was reduced, and three with little effect were removed.
 SMALL = SmallConfig(
     backward_widths=(
         0, 16, 0, 16, 16, 16, 0, 0, 16, 0, 0, 0, 0, 0, 0,

@@ -196,7 +196,7 @@ class TrainConfig(Validated):
     activation_checkpointing: bool = False
     """Recompute activations in the backward pass: a third of the memory, a third more time."""
     device: str = "cpu"
-    """cpu, cuda, cuda:N or mps."""
+    """auto (a GPU, if there is one), cpu, cuda, cuda:N or mps."""
     workers: NonNegativeInt = 1
     """Processes that prepare batches; 0: the training process prepares them itself."""
     seed: NonNegativeInt = 0

@@ -9,6 +9,7 @@ from tempfile import TemporaryDirectory
 
 from vsrkit.data.clips import Clip, OnProgress
 from vsrkit.errors import DataError, StoppedError, WeightsError
+from vsrkit.hardware.device import resolve_device
 from vsrkit.hardware.precision import PrecisionName, resolve_precision, set_memory_layout
 from vsrkit.models.zoo import load_model, save_model
 from vsrkit.train.config import Source, TrainConfig
@@ -74,6 +75,7 @@ def finetune(
     """
     if not videos:
         raise DataError("no videos; give at least one")
+    device = resolve_device(device)
     if output.suffix != ".safetensors":
         raise WeightsError(f"the output must end in .safetensors, got {output}")
     output.parent.mkdir(parents=True, exist_ok=True)

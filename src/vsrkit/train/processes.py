@@ -60,7 +60,7 @@ def join_processes(device: str) -> Iterator[Processes]:
     if count == 1:
         yield Processes()
         return
-    backend = "nccl" if device.startswith("cuda") else "gloo"
+    backend = "nccl" if resolve_device(device).startswith("cuda") else "gloo"
     dist.init_process_group(backend, timeout=TIMEOUT)
     try:
         yield Processes(dist.get_rank(), count)

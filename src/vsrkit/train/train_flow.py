@@ -45,11 +45,7 @@ def train_flow(
 ) -> TrainingProgress:
     """Train a LightFlow; `best.safetensors` is the one that warps the validation clips best.
 
-    Args:
-        config: all settings of the run.
-        resume: continue from the last checkpoint in `config.run_dir`.
-        on_progress: called while clips are decoded, with the name of the clip, the clips done and
-            their number.
+    config: all settings of the run; resume and on_progress as for `loop.train`.
     """
     run_dir = Path(config.run_dir)
     data = FlowData(config, on_progress)
