@@ -65,9 +65,9 @@ class SmallConfig:
     warmup: int = 4
 
 
-# Widths that `train.distill.narrow.choose_widths` finds with 36 and 110 times 16 channels for the 60
-# blocks of BasicVSR: the first blocks need few channels, the last ones most. In the small model four
-# were then moved to the backward side, one was reduced, and three with little effect were removed.
+# Widths that `train.distill.narrow.choose_widths` finds with 36 and 110 times 16 channels for the
+# 60 blocks of BasicVSR: the first blocks need few channels, the last ones most. In the small model
+# four were then moved to the backward side, one was reduced, and three with little effect removed.
 SMALL = SmallConfig(
     backward_widths=(
         0, 16, 0, 16, 16, 16, 0, 0, 16, 0, 0, 0, 0, 0, 0,
