@@ -1,1 +1,1 @@
-"""What this machine can do: device, precision, threads, memory, cache folder."""
+"""Properties of this machine: device, precision, threads, memory, files, cache folder."""

@@ -9,7 +9,7 @@ from pathlib import Path
 def write_atomically(
     path: Path, content: str | bytes | Iterable[bytes], *, sync: bool = False, shared: bool = False
 ) -> None:
-    """Write a file so that `path` holds either all of the content or what it held before.
+    """Write a file atomically: if writing fails, `path` keeps its old content.
 
     path: the file; missing parent folders are created.
     content: text (written as UTF-8), bytes, or chunks of bytes written one after the other.

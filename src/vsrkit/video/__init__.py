@@ -1,1 +1,1 @@
-"""Video in and video out: the only place that knows codecs, uint8 and YUV."""
+"""Reading and writing video and image files; only here are codecs, uint8 and YUV used."""

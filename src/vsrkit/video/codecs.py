@@ -52,7 +52,7 @@ class CodecRule:
 
 
 def _rule_for(codec: str, picture: float) -> CodecRule:
-    """The rule for pictures of so many bytes. It affects the output, so it uses nothing else."""
+    """The rule for pictures of this many bytes. It affects the output, so only their size counts."""
     rule = RULES.get(codec, CodecRule({}))
     if rule.huge and picture > HUGE:
         return rule.huge

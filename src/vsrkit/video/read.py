@@ -230,7 +230,7 @@ def decode(
 def deinterlace_frames(
     pictures: Iterator[VideoFrame], stream: VideoStream, *, every: bool = False
 ) -> Iterator[VideoFrame]:
-    """Deinterlace frames, one progressive frame for each; others are not changed.
+    """Convert interlaced frames to one progressive frame each; other frames are not changed.
 
     every: deinterlace all frames, not only those that are flagged as interlaced.
 

@@ -150,7 +150,7 @@ def valid_metadata(metadata: dict[str, str]) -> dict[str, str]:
     }
 
 
-def _name(stream: Stream) -> str:
+def _label(stream: Stream) -> str:
     language = f" {stream.language}" if stream.language else ""
     return f"{stream.type} stream {stream.index} ({codec_name(stream)}{language})"
 
@@ -163,25 +163,30 @@ def _copy_metadata(made: Stream, old: Stream) -> None:
     made.disposition = old.disposition
 
 
+def _copy(stream: Stream, target: OutputContainer, *, distinct_times: bool = False) -> CopiedStream:
+    """Add a stream to `target` whose packets are copied."""
+    made = target.add_stream_from_template(stream)
+    _copy_metadata(made, stream)
+    return CopiedStream(made, distinct_times)
+
+
 def _audio(stream: Stream, target: OutputContainer, warn: Warn) -> OutputStream | None:
     if stream.codec_context is None:
-        warn(f"{_name(stream)} has an unknown codec and is not copied")
+        warn(f"{_label(stream)} has an unknown codec and is not copied")
         return None
     form = target.format.name
     pcm = stream.codec_context.name.startswith("pcm_")
     # mp4 can hold PCM, but few players support it.
     if not (pcm and form == "mp4") and _supports(form, stream):
-        copy = target.add_stream_from_template(stream)
-        _copy_metadata(copy, stream)
-        return CopiedStream(copy, distinct_times=form in ("mp4", "mov"))
+        return _copy(stream, target, distinct_times=form in ("mp4", "mov"))
     assert isinstance(stream, AudioStream)
     if not (stream.rate and stream.layout.nb_channels):  # in the header, but without data
-        warn(f"{_name(stream)} contains no readable audio and is left out")
+        warn(f"{_label(stream)} contains no readable audio and is left out")
         return None
     made = convert_audio(stream, target)
     _copy_metadata(made.stream, stream)
     codec = made.stream.codec_context.name
-    warn(f"{_name(stream)} is converted to {codec}: {form} does not support it")
+    warn(f"{_label(stream)} is converted to {codec}: {form} does not support it")
     return made
 
 
@@ -200,17 +205,15 @@ def _subtitle(stream: Stream, target: OutputContainer, warn: Warn) -> OutputStre
     supported, form = SUBTITLES[target.format.name]
     codec = codec_name(stream)
     if codec in supported:
-        copy = target.add_stream_from_template(stream)
-        _copy_metadata(copy, stream)
-        return CopiedStream(copy)
+        return _copy(stream, target)
     if codec in TEXT_SUBTITLES:
         made = target.add_stream(form)
         assert isinstance(made, SubtitleStream)
         made.codec_context.subtitle_header = PLAIN_STYLE
         _copy_metadata(made, stream)
-        warn(f"{_name(stream)} is converted to {form}")
+        warn(f"{_label(stream)} is converted to {form}")
         return ConvertedSubtitle(made)
-    warn(f"{_name(stream)} is left out: {target.format.name} does not support it")
+    warn(f"{_label(stream)} is left out: {target.format.name} does not support it")
     return None
 
 
@@ -226,9 +229,7 @@ def _attach(stream: Any, target: OutputContainer, warn: Warn) -> None:
 def _cover(stream: Stream, target: OutputContainer, warn: Warn) -> OutputStream | None:
     """Copy a cover picture: as a stream in mp4, as an attachment in mkv."""
     if target.format.name == "mp4" and _supports("mp4", stream):
-        copy = target.add_stream_from_template(stream)
-        _copy_metadata(copy, stream)
-        return CopiedStream(copy)
+        return _copy(stream, target)
     if target.format.name != "matroska":
         warn("the cover picture is left out: only mkv and mp4 support it")
         return None

@@ -44,7 +44,7 @@ class TimeRange:
 
     @classmethod
     def of(cls, source: Source, clock: Clock) -> "TimeRange":
-        """The range of the selected span. MPEG streams do not start at zero, others do."""
+        """The range of the span of a source; MPEG streams may start at any time."""
         begin, end = source.span
         first = clock.times[0] * clock.time_base
         if begin or end is not None:
