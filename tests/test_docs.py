@@ -242,6 +242,14 @@ def test_every_page_is_in_the_navigation_and_every_link_has_a_target():
                 assert (page.parent / link).exists(), f"{page.name} links to {link}"
 
 
+def test_source_files_named_in_pages_exist():
+    notes = [ROOT / "CONTRIBUTING.md", *(ROOT / "notes").rglob("*.md")]
+    folders = [ROOT, ROOT / "src", ROOT / "src" / "vsrkit"]
+    for page in [*PAGES, *notes]:
+        for path in re.findall(r"(?:[\w-]+/)+\w+\.py\b", page.read_text(encoding="utf-8")):
+            assert any((folder / path).exists() for folder in folders), f"{page.name}: {path}"
+
+
 def test_no_text_is_parsed_as_html():
     """`<w, x>` outside of code is parsed as HTML and does not appear on the page."""
     for page in PAGES:
