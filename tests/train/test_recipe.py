@@ -168,6 +168,10 @@ def test_the_config_of_an_earlier_version_loads(tmp_path):
     flow = FlowConfig(run_dir="r", stills="s")
     path.write_text(json.dumps(to_dict(flow) | {"periods": [], "restart_weights": []}))
     assert load_recipe(str(path)) == flow
+    for text, message in (("[]", "expected an object"), ("{", "Expecting property name")):
+        path.write_text(text)
+        with pytest.raises(ConfigError, match=message):
+            load_recipe(str(path))
     path.write_text(json.dumps(values | {"gone": 1}))
     with pytest.raises(ConfigError, match=r"config\.json: unknown key 'gone'") as error:
         load_recipe(str(path))

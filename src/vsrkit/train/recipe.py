@@ -72,12 +72,14 @@ def _from_python(path: Path, function: str) -> AnyConfig:
     return config
 
 
-def from_saved(values: Mapping[str, Any]) -> AnyConfig:
+def from_saved(values: Any) -> AnyConfig:
     """The config of a run's `config.json`, also of one that an earlier version saved.
 
     Earlier versions had `teacher_weight = 0` for what is now `teacher_mode = "frames"`, and two
     unused keys of flow runs.
     """
+    if not isinstance(values, Mapping):
+        raise ConfigError(f"expected an object with the keys of a config, got {values!r}")
     values = dict(values)
     if "stills" in values:
         return FlowConfig(
