@@ -19,7 +19,7 @@ from pathlib import Path
 import torch
 
 from vsrkit import UpscaleOptions, __version__, load_model, upscale_frames, upscale_video
-from vsrkit.hardware.precision import resolve_precision
+from vsrkit.hardware.device import resolve_precision
 from vsrkit.inference.engine import make_engine
 from vsrkit.models.layers.resample import fitted
 from vsrkit.video.encode import write_video

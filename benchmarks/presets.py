@@ -19,8 +19,8 @@ from torch import nn
 from pipeline import HEIGHT, WIDTH, write_source
 from speed import best_seconds, usual_convolution
 from vsrkit import UpscaleOptions, __version__, load_model, upscale_video
+from vsrkit.hardware.device import resolve_precision
 from vsrkit.hardware.memory import keep_freed_memory
-from vsrkit.hardware.precision import resolve_precision
 from vsrkit.models.zoo import build_model
 from vsrkit.models.zoo.listing import gflop_per_megapixel
 

@@ -29,8 +29,7 @@ import torch
 from torch import Tensor, nn
 
 from vsrkit import __version__
-from vsrkit.hardware.memory import keep_freed_memory
-from vsrkit.hardware.precision import (
+from vsrkit.hardware.device import (
     CANDIDATES,
     Convolution,
     Precision,
@@ -40,6 +39,7 @@ from vsrkit.hardware.precision import (
     resolve_precision,
     set_memory_layout,
 )
+from vsrkit.hardware.memory import keep_freed_memory
 from vsrkit.inference.engine import Engine, make_engine
 from vsrkit.inference.windows import Piece
 from vsrkit.models.layers.deform import deform_conv

@@ -24,14 +24,14 @@ from safetensors.torch import load_file, save_file
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 
-from vsrkit.hardware.memory import UNLIMITED, keep_freed_memory
-from vsrkit.hardware.precision import (
+from vsrkit.hardware.device import (
     Precision,
     largest_convolution,
     measure_speeds,
     resolve_precision,
     set_memory_layout,
 )
+from vsrkit.hardware.memory import UNLIMITED, keep_freed_memory
 from vsrkit.models.zoo import build_model
 from vsrkit.train.config import Source, TrainConfig
 from vsrkit.train.loop import recompute_activations, set_training_layout, train

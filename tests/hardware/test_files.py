@@ -1,10 +1,12 @@
 """Atomic writes: all of the content or none of it."""
 
 import os
+import sys
+from pathlib import Path
 
 import pytest
 
-from vsrkit.hardware.files import temporary_path, write_atomically
+from vsrkit.hardware.files import cache_directory, temporary_path, write_atomically
 
 
 @pytest.mark.parametrize("content", ["süß\n", "süß\n".encode(), ["sü".encode(), "ß\n".encode()]])
@@ -47,3 +49,17 @@ def test_temporary_names_of_shared_files_differ_between_processes(tmp_path, monk
             temporary.touch()
             names.add(temporary.name)
     assert names == {"file.1.part", "file.2.part"}
+
+
+def test_the_environment_variable_names_the_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("VSRKIT_CACHE", str(tmp_path))
+    assert cache_directory() == tmp_path
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the folder of Linux")
+def test_the_default_on_linux(tmp_path, monkeypatch):
+    monkeypatch.delenv("VSRKIT_CACHE", raising=False)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    assert cache_directory() == Path.home() / ".cache" / "vsrkit"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert cache_directory() == tmp_path / "vsrkit"

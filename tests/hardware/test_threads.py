@@ -5,7 +5,7 @@ from threading import Barrier, Event, get_ident
 import pytest
 import torch
 
-from vsrkit.hardware.precision import Precision, inference_context
+from vsrkit.hardware.device import Precision, inference_context
 from vsrkit.hardware.threads import allow_parallel, run_from_both_ends, run_parallel, run_per_frame
 from vsrkit.models.vsrt_small import SmallConfig, VSRTSmall
 

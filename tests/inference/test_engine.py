@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from vsrkit.hardware.precision import Precision
+from vsrkit.hardware.device import Precision
 from vsrkit.inference.engine import Engine, gather, make_engine, split_shots, upscale_frames
 from vsrkit.inference.windows import Piece
 from vsrkit.models.bicubic import Bicubic, BicubicConfig
@@ -205,7 +205,7 @@ MEMORY = """
 import resource, sys, torch
 from dataclasses import replace
 from vsrkit.models.vsrt_small import SmallConfig, VSRTSmall
-from vsrkit.hardware.precision import Precision
+from vsrkit.hardware.device import Precision
 from vsrkit.inference.engine import make_engine, upscale_frames
 
 torch.set_num_threads(1)

@@ -32,8 +32,8 @@ def test_the_plan_stays_below_the_limit_and_gets_no_worse_with_more(small):
     assert sides[-1] == 10_000
 
 
-def test_what_cannot_fit_is_said(small):
-    with pytest.raises(VsrkitError, match=r"at least .* \(3.0G of it after the model\)"):
+def test_a_limit_that_is_too_low_is_refused(small):
+    with pytest.raises(VsrkitError, match=r"at least .* \(3.0G of it for resizing and encoding\)"):
         plan_memory(small, height=2160, width=3840, limit=1 << 30, after=3 << 30)
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from tests.paths import GOLDEN
 
-from vsrkit.inference.tiles import plan_patches, run_pasted
+from vsrkit.inference.tiles import plan_pasted, run_pasted
 from vsrkit.inference.windows import window_indices
 
 FOLDER = GOLDEN
@@ -31,16 +31,16 @@ def test_every_pixel_comes_from_the_tile_the_authors_took_it_from(size: str) -> 
     wanted = PROTOCOL["tiles_lq64_overlap32"][size]
     for side, table in zip(size.split("x"), (wanted["rows"], wanted["cols"]), strict=True):
         ours = [(-1, -1)] * (4 * int(side))
-        for patch in plan_patches(int(side), 64, 4):
+        for patch in plan_pasted(int(side), 64, 4):
             for local in range(patch.keep.start, patch.keep.stop):
                 ours[patch.start * 4 + local] = (patch.start, local)
         assert ours == axis_of(table)
 
 
 def test_no_tile_is_run_twice() -> None:
-    assert len(plan_patches(320, 64, 4)) == 9  # the release runs ten, of which two are the same
-    assert len(plan_patches(64, 64, 4)) == 1
-    assert plan_patches(64, 64, 4)[0].keep == slice(0, 256)
+    assert len(plan_pasted(320, 64, 4)) == 9  # the release runs ten, of which two are the same
+    assert len(plan_pasted(64, 64, 4)) == 1
+    assert plan_pasted(64, 64, 4)[0].keep == slice(0, 256)
 
 
 @pytest.mark.parametrize("size", ["64x112", "70x101"])
@@ -72,4 +72,4 @@ def test_windows_are_padded_as_the_authors_pad() -> None:
 
 def test_a_frame_smaller_than_the_tile_is_refused() -> None:
     with pytest.raises(ValueError, match="pad the frame first"):
-        plan_patches(63, 64, 4)
+        plan_pasted(63, 64, 4)

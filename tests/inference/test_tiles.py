@@ -68,5 +68,5 @@ def test_neighbouring_tiles_fade_into_each_other():
 def test_a_frame_smaller_than_the_tile_is_refused():
     with pytest.raises(ValueError, match="pad the frame first"):
         plan_spans(40, 64, 16)
-    with pytest.raises(ValueError, match="can share 0 to 32"):
+    with pytest.raises(ValueError, match="can overlap by 0 to 32"):
         plan_spans(100, 64, 40)

@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import save_file
 from tests.golden.zoo.recipe import about, check_gradients, facts, filled, golden, sampled
 
-from vsrkit.hardware.cache import cache_directory
+from vsrkit.hardware.files import cache_directory
 from vsrkit.inference.windows import pieces
 from vsrkit.models.basicvsr import BasicVSR, BasicVSRConfig, detect, public_name, translate
 from vsrkit.models.spec import Segments

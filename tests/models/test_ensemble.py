@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from vsrkit.cli import app
 from vsrkit.errors import VsrkitError
-from vsrkit.hardware.precision import Precision
+from vsrkit.hardware.device import Precision
 from vsrkit.inference.engine import Engine, upscale_frames
 from vsrkit.models.basicvsr import BasicVSR, BasicVSRConfig
 from vsrkit.models.bicubic import Bicubic, BicubicConfig

@@ -4,7 +4,7 @@ import pytest
 import torch
 from tests.golden.zoo.recipe import about, facts, filled, golden, sampled
 
-from vsrkit.hardware.precision import Precision
+from vsrkit.hardware.device import Precision
 from vsrkit.inference.engine import Engine, upscale_frames
 from vsrkit.models.rrn import L5, L10, RRN, RRNConfig, detect, public_name
 from vsrkit.models.zoo import load_model

@@ -19,7 +19,7 @@ from vsrkit.data.clips import Clip
 from vsrkit.data.random_degradation import Fixed
 from vsrkit.errors import DataError, StoppedError, VsrkitError
 from vsrkit.evaluate.metrics import mean_psnr_y
-from vsrkit.hardware.precision import Precision
+from vsrkit.hardware.device import Precision
 from vsrkit.models.bicubic import Bicubic, BicubicConfig
 from vsrkit.models.vsrt import VSRT, VSRTConfig
 from vsrkit.models.zoo import load_model

@@ -17,9 +17,8 @@ from vsrkit.data.sets import FrameSet, PairedClip, detect_set, open_set
 from vsrkit.errors import DataError, VsrkitError, WeightsError
 from vsrkit.evaluate.metrics import DEFAULT_METRICS, METRICS, MS_SMALLEST, SSIM_SIZE, Metric
 from vsrkit.evaluate.protocol import DEFAULTS, ClipScores, Protocol, metrics_named, protocol_named
-from vsrkit.hardware.device import resolve_device
+from vsrkit.hardware.device import PrecisionName, resolve_device
 from vsrkit.hardware.memory import PeakMemory
-from vsrkit.hardware.precision import PrecisionName
 from vsrkit.hardware.threads import single_thread
 from vsrkit.inference.engine import Engine, make_engine, upscale_frames
 from vsrkit.inference.windows import Piece, plan_piece

@@ -1,8 +1,31 @@
-"""Choosing the device that runs a model."""
+"""Choose the device, the number type and the memory layout for a model on this machine.
+
+Number type and layout are measured. The speed of bfloat16 differs by a factor of a hundred between
+processors, and PyTorch does not report it: it claims support where bfloat16 is emulated and where
+its instructions crash the process (virtual machines that announce AMX without having it).
+Therefore bfloat16 is tried in a child process first.
+"""
+
+import json
+import platform
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
 
 import torch
+from torch import Tensor, nn
 
 from vsrkit.errors import VsrkitError
+from vsrkit.hardware.files import cache_directory, write_atomically
+from vsrkit.hardware.threads import allow_parallel
+
+PrecisionName: TypeAlias = Literal["auto", "float32", "bfloat16"]
 
 
 def resolve_device(name: str) -> str:
@@ -25,3 +48,198 @@ def resolve_device(name: str) -> str:
         count = torch.cuda.device_count()
         raise VsrkitError(f"there is no {name}; this machine has {count} CUDA devices, from cuda:0")
     return name
+
+
+@dataclass(frozen=True, slots=True)
+class Precision:
+    """A number type and a memory layout for convolutions."""
+
+    dtype: Literal["float32", "bfloat16"]
+    channels_last: bool
+
+    def __str__(self) -> str:
+        return f"{self.dtype} {'channels-last' if self.channels_last else 'channels-first'}"
+
+
+# Without bfloat16 channels-first: channels-last was faster on every processor tested.
+CANDIDATES = (
+    Precision("float32", False),
+    Precision("float32", True),
+    Precision("bfloat16", True),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Convolution:
+    """The shape of a convolution layer."""
+
+    inputs: int
+    outputs: int
+    kernel: int
+    groups: int
+
+
+def resolve_precision(name: PrecisionName, model: nn.Module, device: str = "cpu") -> Precision:
+    """Choose the fastest precision for a model on a device.
+
+    name: the number type, or `auto` for the fastest one. Only candidates of that type are measured;
+        bfloat16 is never run for `float32`.
+    model: its largest convolution is measured; a model without convolutions runs in float32.
+    """
+    convolution = largest_convolution(model)
+    if convolution is None:
+        return Precision("float32", False)
+    candidates = [c for c in CANDIDATES if name in ("auto", c.dtype)]
+    speeds = measure_speeds(convolution, torch.device(device), candidates)
+    best = max(candidates, key=lambda c: speeds[c])
+    if speeds[best] == 0:
+        raise VsrkitError(
+            f"{name} was requested, but crashes PyTorch on this processor; use float32 or auto"
+        )
+    return best
+
+
+@contextmanager
+def inference_context(precision: Precision, device: str) -> Iterator[None]:
+    """Run models without gradients, in the given number type, on all cores.
+
+    Autocast instead of `model.bfloat16()`, because it keeps flows and warps in float32.
+    """
+    kind = torch.device(device).type
+    with (
+        allow_parallel(enabled=kind == "cpu"),
+        torch.inference_mode(),
+        torch.autocast(kind, torch.bfloat16, enabled=precision.dtype == "bfloat16"),
+    ):
+        yield
+
+
+def set_memory_layout(model: nn.Module, precision: Precision) -> None:
+    """Store the model's weights in the memory layout of `precision`, in place."""
+    layout = torch.channels_last if precision.channels_last else torch.contiguous_format
+    for parameter in model.parameters():
+        if parameter.dim() == 4:
+            parameter.data = parameter.data.contiguous(memory_format=layout)
+
+
+def largest_convolution(model: nn.Module) -> Convolution | None:
+    """The layer shape that holds most of the model's convolution weights."""
+    sizes: Counter[Convolution] = Counter()
+    for layer in model.modules():
+        if isinstance(layer, nn.Conv2d):
+            shape = Convolution(
+                layer.in_channels, layer.out_channels, layer.kernel_size[0], layer.groups
+            )
+            sizes[shape] += layer.weight.numel()
+    return sizes.most_common(1)[0][0] if sizes else None
+
+
+def measure_speeds(
+    convolution: Convolution, device: torch.device, candidates: Sequence[Precision] = CANDIDATES
+) -> dict[Precision, float]:
+    """GFLOP/s of each candidate, 0 for one that crashes.
+
+    Results are stored in the cache folder, by processor, PyTorch version, threads and layer shape.
+    """
+    path = cache_directory() / "speeds.json"
+    machine = f"{_processor(device)}|torch {torch.__version__}"
+    shape = json.dumps(asdict(convolution))
+    trial, key = f"{machine}|bfloat16", f"{machine}|{torch.get_num_threads()} threads|{shape}"
+    known = _read_json(path)
+    # A speed that was not measured yet is stored as null.
+    speeds = dict(zip(CANDIDATES, known.get(key, [None] * len(CANDIDATES)), strict=True))
+    missing = [c for c in candidates if speeds[c] is None]
+    for candidate in missing:
+        if candidate.dtype == "bfloat16" and trial not in known:
+            known[trial] = [float(device.type != "cpu" or bfloat16_works())]
+        crashes = candidate.dtype == "bfloat16" and not known[trial][0]
+        speeds[candidate] = 0.0 if crashes else _time(convolution, candidate, device)
+    if missing:  # another process may have written the file in the meantime: keep its results
+        _write_json(path, known | _read_json(path) | {key: list(speeds.values())})
+    return {c: speeds[c] for c in candidates}
+
+
+BFLOAT16_TRIAL = """
+import torch
+x = torch.rand(1, 64, 64, 64).bfloat16().contiguous(memory_format=torch.channels_last)
+layer = torch.nn.Conv2d(64, 64, 3).bfloat16()
+layer(x).sum().backward()
+tokens = x[0].flatten(1)
+torch.nn.functional.scaled_dot_product_attention(*[(tokens @ tokens.T)[None, None]] * 3)
+"""
+
+
+def bfloat16_works() -> bool:
+    """Whether convolution, matrix product and attention run in bfloat16 in a child process."""
+    command = [sys.executable, "-c", BFLOAT16_TRIAL]
+    try:
+        return subprocess.run(command, capture_output=True, timeout=120).returncode == 0
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+
+
+def _time(convolution: Convolution, precision: Precision, device: torch.device) -> float:
+    """Best GFLOP/s of up to 20 runs on 96x96 pixels within 0.1 s, not counting the first run."""
+    side = 96
+    dtype = getattr(torch, precision.dtype)
+    layout = torch.channels_last if precision.channels_last else torch.contiguous_format
+    layer = nn.Conv2d(
+        convolution.inputs,
+        convolution.outputs,
+        convolution.kernel,
+        padding=convolution.kernel // 2,
+        groups=convolution.groups,
+    )
+    layer = layer.to(device, dtype)
+    set_memory_layout(layer, precision)
+    x = torch.rand(1, convolution.inputs, side, side, device=device, dtype=dtype)
+    x = x.contiguous(memory_format=layout)
+    flop = 2 * side * side * layer.weight.numel()
+    best = 0.0
+    begin = time.perf_counter()
+    with torch.inference_mode():
+        for run in range(20):
+            start = time.perf_counter()
+            layer(x)
+            _synchronize(x)
+            end = time.perf_counter()
+            if run > 0 or end - begin > 0.1:  # the first run includes setup; count it if it is slow
+                best = max(best, flop / (end - start) / 1e9)
+            if end - begin > 0.1 and best > 0:
+                break
+    return best
+
+
+def _synchronize(x: Tensor) -> None:
+    """Wait until the tensor's device has finished all queued work."""
+    if x.device.type == "cuda":
+        torch.cuda.synchronize(x.device)
+    elif x.device.type == "mps":
+        torch.mps.synchronize()
+
+
+def _processor(device: torch.device) -> str:
+    """The name of a device and, for a CPU, the instruction sets that affect the speed."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    try:
+        info = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    except OSError:
+        info = ""
+    name = next((x.split(":")[1].strip() for x in info.splitlines() if "model name" in x), "")
+    flags = " ".join(x for x in ("avx2", "avx512f", "avx512_bf16", "amx_bf16") if x in info)
+    return f"{device.type} {name or platform.processor() or platform.machine()} {flags}"
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    """Earlier measurements; none if the file is missing or damaged."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, json.JSONDecodeError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def _write_json(path: Path, content: dict[str, Any]) -> None:
+    with suppress(OSError):  # full disk or read-only home: measure again next time
+        write_atomically(path, json.dumps(content, indent=1), shared=True)

@@ -1,9 +1,17 @@
-"""Atomic file writes: to a temporary name first, renamed once the content is complete."""
+"""The cache folder, and atomic writes: to a temporary name first, renamed when complete."""
 
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from platformdirs import user_cache_path
+
+
+def cache_directory() -> Path:
+    """$VSRKIT_CACHE if set, else the user's cache folder (~/.cache/vsrkit on Linux)."""
+    own = os.environ.get("VSRKIT_CACHE")
+    return Path(own) if own else user_cache_path("vsrkit", appauthor=False, opinion=False)
 
 
 def write_atomically(

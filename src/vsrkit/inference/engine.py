@@ -14,14 +14,14 @@ from typing import Any, Literal, TypeAlias
 import torch
 from torch import Tensor, nn
 
-from vsrkit.hardware.memory import keep_freed_memory
-from vsrkit.hardware.precision import (
+from vsrkit.hardware.device import (
     Precision,
     PrecisionName,
     inference_context,
     resolve_precision,
     set_memory_layout,
 )
+from vsrkit.hardware.memory import keep_freed_memory
 from vsrkit.inference.tiles import plan_grid, run_pasted, run_tiled
 from vsrkit.inference.windows import Padding, Piece, pieces
 from vsrkit.models.layers.blocks import pad_to

@@ -1,11 +1,11 @@
-"""Where one shot ends and the next begins, so that no model looks across a cut.
+"""Detect cuts, so that no model looks across one.
 
-Each frame is made small and compared with the one before as a video encoder would: how much is left
-when every block was fetched from where it fits best (inter), against how much is left when it is
-replaced by its own mean (intra). After a cut the frame before is of no help, and the two are alike.
-That needs no brightness to be right, so it serves dark scenes as well as bright ones.
+Each frame is reduced to a small copy and compared with the previous one the way a video encoder
+does: the residual after motion compensation of every block (inter) against the residual after
+subtracting the block's own mean (intra). After a cut the previous frame does not help, and the two
+are about equal. The ratio does not depend on brightness, so it works in dark scenes too.
 
-Thresholds by measurement: notes/decisions/0016-shot-detection.md.
+The thresholds were measured: notes/decisions/0016-shot-detection.md.
 """
 
 from collections import deque
@@ -23,18 +23,18 @@ Picture = NDArray[np.float32]  # (3, H, W)
 
 HEIGHT, WIDTH = 36, 64  # of the small copies
 BLOCK = (9, 8)
-REACH = 4  # pixels of the small copy that a block may come from, in each direction
-COARSE = 4  # the small copy is made smaller by this to look for motion of the whole picture
-FAR = (3, 5)  # rows and columns of that: a third of the picture
-NOISE = 0.005  # what is not worth being called a change, in [0, 1]
+REACH = 4  # search range of a block in each direction, pixels of the small copy
+COARSE = 4  # the small copy is reduced by this factor to search for global motion
+FAR = (3, 5)  # range of that search in rows and columns: a third of the frame
+NOISE = 0.005  # changes below this are ignored, in [0, 1]
 
-LIKELY = 0.5  # a change that is a cut if it stands out from the changes around it
-CERTAIN = 0.85  # a change that is a cut whatever is around it
-STANDS_OUT = 2.0  # times the changes before and after
-STEADY = 0.5  # a frame lies between its neighbours if it is nearer to their mean than this
-BRIGHTER = 0.03  # a flash is, than the frames on either side of it
+LIKELY = 0.5  # a change that is a cut if it is large compared with its neighbours
+CERTAIN = 0.85  # a change that is a cut whatever its neighbours are
+STANDS_OUT = 2.0  # minimum ratio to the changes before and after
+STEADY = 0.5  # a frame is between its neighbours if it is nearer to their mean than this
+BRIGHTER = 0.03  # minimum brightness of a flash above the frames on either side
 
-BEFORE, AHEAD = 3, 2  # frames around one that decide about it
+BEFORE, AHEAD = 3, 2  # neighbouring frames that the decision about a frame uses
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +48,11 @@ class _Small:
 
 
 def mark_cuts(frames: Iterable[Tensor]) -> Iterator[tuple[Tensor, bool]]:
-    """Give each frame (3, H, W) in [0, 1] back, with True where it begins a new shot.
+    """Yield each frame (3, H, W) in [0, 1] with True where it begins a new shot.
 
-    The first frame continues nothing and cuts nothing off: it has False. Fades, dissolves (of two
-    mixed frames and more), flashes of one or two frames and fast pans are no cuts. The answer for a
-    frame depends on the three before it and the two after it alone, so that it is the same however
-    the frames are handed on. Holds three frames.
+    The first frame gets False. Fades, dissolves (of two or more mixed frames), flashes of one or
+    two frames and fast pans are not cuts. The decision about a frame depends only on the three
+    frames before it and the two after it. Holds three frames.
     """
     waiting: deque[Tensor] = deque()
     small: deque[_Small] = deque(maxlen=BEFORE + 1 + AHEAD)
@@ -74,18 +73,18 @@ def _is_cut(small: Sequence[_Small], at: int) -> bool:
         return False
     around = max(small[at - 1].change, small[at + 1].change if at + 1 < len(small) else 0.0)
     if now < CERTAIN and now < STANDS_OUT * around:
-        return False  # wild motion, before and after as well
+        return False  # fast motion before and after as well
     return not _is_gradual(small, at) and not _is_flash(small, at)
 
 
 def _is_gradual(small: Sequence[_Small], at: int) -> bool:
-    """Whether the step to frame `at` is one of three or more alike: a fade or a dissolve."""
+    """Whether the step to frame `at` is one of three or more equal steps: a fade or a dissolve."""
     steady = [_is_between(small, number) for number in range(at - 2, at + 2)]
     return any(a and b for a, b in pairwise(steady))
 
 
 def _is_between(small: Sequence[_Small], at: int) -> bool:
-    """Whether a frame is about the mean of its neighbours, and these differ."""
+    """Whether a frame is close to the mean of its neighbours, and these differ."""
     if not 0 < at < len(small) - 1:
         return False
     before, now, after = (small[n].picture for n in (at - 1, at, at + 1))
@@ -107,7 +106,7 @@ def _is_flash(small: Sequence[_Small], at: int) -> bool:
 
 
 def _is_alike(a: Picture, b: Picture) -> bool:
-    """Whether two pictures show the same, be it in another light (a flash may glow on)."""
+    """Whether two pictures are equal apart from brightness (a flash may fade slowly)."""
     a, b = (x - x.mean((1, 2), keepdims=True) for x in (a, b))
     return change(a, b) < LIKELY
 
@@ -117,9 +116,9 @@ def _shrunk(frame: Tensor) -> Picture:
 
 
 def change(before: Picture, now: Picture) -> float:
-    """How new a small picture is: 0 as before, about 1 and more if it has nothing of it.
+    """Change between two small pictures: 0 if equal, about 1 or more if unrelated.
 
-    Below half of LIKELY nothing depends on it, and what takes time is left out.
+    Below half of LIKELY the exact value does not matter, and the motion search is skipped.
     """
     in_place = float(np.abs(now - before).mean()) / _detail(before, now)
     if in_place < LIKELY / STANDS_OUT:
@@ -129,7 +128,7 @@ def change(before: Picture, now: Picture) -> float:
 
 
 def _unlike(before: Picture, now: Picture) -> float:
-    """What is left of blocks fetched from within REACH, against what is left of their means."""
+    """Residual of blocks after a motion search within REACH, divided by their own contrast."""
     height, width = now.shape[1:]
     wide = np.pad(before, ((0, 0), (REACH, REACH), (REACH, REACH)), mode="edge")
     offsets = range(2 * REACH + 1)
@@ -143,7 +142,7 @@ def _unlike(before: Picture, now: Picture) -> float:
 
 
 def _after_panning(before: Picture, now: Picture) -> float:
-    """The same for the part that both show, if the whole picture moved as far as it may."""
+    """The same for the area that both pictures show, after a search for global motion."""
     small_before, small_now = (_pooled(x, COARSE) for x in (before, now))
     (rows, columns) = FAR
     shifts = product(range(-rows, rows + 1), range(-columns, columns + 1))
@@ -155,12 +154,12 @@ def _after_panning(before: Picture, now: Picture) -> float:
     y, x = min(shifts, key=difference)
     a, b = _shared(before, now, y * COARSE, x * COARSE)
     height, width = (side // block * block for side, block in zip(a.shape[1:], BLOCK, strict=True))
-    share = a.shape[1] * a.shape[2] / (HEIGHT * WIDTH)  # less in common is less of a likeness
+    share = a.shape[1] * a.shape[2] / (HEIGHT * WIDTH)  # a smaller area is less similar
     return _unlike(a[:, :height, :width], b[:, :height, :width]) / share
 
 
 def _shared(before: Picture, now: Picture, y: int, x: int) -> tuple[Picture, Picture]:
-    """The parts of two pictures that show the same if it moved by (-x, -y) in between."""
+    """The common area of two pictures if the content moved by (-x, -y) in between."""
     height, width = now.shape[1:]
     a = before[:, max(0, y) : height + min(0, y), max(0, x) : width + min(0, x)]
     b = now[:, max(0, -y) : height + min(0, -y), max(0, -x) : width + min(0, -x)]
@@ -168,7 +167,7 @@ def _shared(before: Picture, now: Picture, y: int, x: int) -> tuple[Picture, Pic
 
 
 def _detail(a: Picture, b: Picture) -> float:
-    """The mean contrast inside blocks, of the picture that has more; never nothing."""
+    """Mean contrast inside blocks, of the picture with more of it; never zero."""
     return NOISE + float(np.maximum(_contrast(a), _contrast(b)).mean())
 
 
@@ -180,7 +179,7 @@ def _contrast(picture: Picture) -> Picture:
 
 
 def _block_means(plane: Picture) -> Picture:
-    """(H, W) -> (H / rows, W / columns), as two small products: several times faster than mean."""
+    """(H, W) -> (H / rows, W / columns), by two matrix products, several times faster than mean."""
     (rows, columns), (height, width) = BLOCK, plane.shape
     means = _averaging(height, rows) @ plane @ _averaging(width, columns).T
     return means.astype(np.float32, copy=False)
@@ -188,7 +187,7 @@ def _block_means(plane: Picture) -> Picture:
 
 @lru_cache(maxsize=32)
 def _averaging(length: int, block: int) -> Picture:
-    """The (length / block, length) matrix that takes the mean of each block."""
+    """The (length / block, length) matrix that averages each block."""
     return np.repeat(np.eye(length // block, dtype=np.float32), block, axis=1) / np.float32(block)
 
 

@@ -18,7 +18,7 @@ from vsrkit.video.rows import Rows
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """One tile along one axis: where it lies, and how far it fades into its neighbours."""
+    """Position of a tile along one axis, and how far it blends with its neighbours."""
 
     start: int
     stop: int
@@ -26,11 +26,11 @@ class Span:
     fade_out: int  # pixels shared with the tile after
 
     def place(self, scale: int) -> slice:
-        """Where its result lies in the enlarged frame."""
+        """Position of its result in the upscaled frame."""
         return slice(self.start * scale, self.stop * scale)
 
     def weights(self, scale: int) -> Tensor:
-        """(s * size,) ramps that, added up over all tiles, give one everywhere."""
+        """Blending weights (s * size,); they sum to one where at most half a tile is shared."""
         weights = torch.ones((self.stop - self.start) * scale)
         if self.fade_in:
             weights[: self.fade_in * scale] = _ramp(self.fade_in * scale)
@@ -44,19 +44,16 @@ def _ramp(length: int) -> Tensor:
 
 
 def plan_spans(length: int, size: int, overlap: int) -> list[Span]:
-    """Tiles of exactly `size` that cover [0, length), evenly spread, sharing at least `overlap`.
-
-    Neighbours share at most half a tile, so that at most two tiles meet at any place.
-    """
+    """Plan tiles of exactly `size` that cover [0, length) evenly and share at least `overlap`."""
     if length < size:
         raise ValueError(f"cannot cut {size}-pixel tiles from {length} pixels; pad the frame first")
     if not 0 <= overlap <= size // 2:
-        raise ValueError(f"tiles of {size} pixels can share 0 to {size // 2}, not {overlap}")
+        raise ValueError(f"tiles of {size} pixels can overlap by 0 to {size // 2}, not {overlap}")
     count = 1 if length == size else -((overlap - length) // (size - overlap))
     starts = [round(i * (length - size) / max(count - 1, 1)) for i in range(count)]
     shared = [0, *(a + size - b for a, b in pairwise(starts)), 0]
     return [
-        # More than half shared (few tiles on a short axis) fades over half only.
+        # A few tiles on a short axis share more than half; they blend over half a tile only.
         Span(start, start + size, min(before, size // 2), min(after, size // 2))
         for start, before, after in zip(starts, shared, shared[1:], strict=False)
     ]
@@ -70,7 +67,7 @@ class Grid(NamedTuple):
 
 
 def plan_grid(height: int, width: int, size: int, overlap: int) -> Grid:
-    """Tiles for a frame that may be shorter than a tile on one axis; there it is the tile."""
+    """Plan the tiles of a frame; an axis shorter than `size` gets one tile of its own length."""
     sizes = (min(size, height), min(size, width))
     return Grid(
         *(
@@ -88,19 +85,24 @@ def run_tiled(
     scale: int,
     scratch: Path | None = None,
 ) -> Iterator[Rows]:
-    """Run `run` on the tiles of a clip and blend: frames (3, sH, sW), each to be read in its turn.
+    """Run `run` on the tiles of a clip and blend the results.
 
-    read: rows from, to -> (1, T, 3, to - from, W)
-    scratch: a folder where the results of the tiles can wait. Then memory holds those of one tile
-        and not of the whole frame, times the frames of a clip.
+    Yields frames (3, sH, sW); read each before asking for the next.
+
+    run: the model, (1, T, 3, h, w) -> (1, T', 3, sh, sw).
+    read: reads rows of the clip, (start, stop) -> (1, T, 3, stop - start, W).
+    grid: the tiles, from `plan_grid`.
+    scale: factor of the model.
+    scratch: folder for a temporary file that holds the results of the tiles; without it they stay
+        in memory.
     """
     with TemporaryFile(dir=scratch) if scratch else nullcontext() as file:
-        shelf = Shelf(file)
+        stored = TileStore(file)
         for rows in grid.down:
             band = read(rows.start, rows.stop)
             for columns in grid.across:
-                shelf.put(run(band[..., columns.start : columns.stop].contiguous())[0])
-            del band  # or it would be there while the next one is read
+                stored.append(run(band[..., columns.start : columns.stop].contiguous())[0])
+            del band  # free it before the next one is read
         shares = (_shares(grid.down, scale), _shares(grid.across, scale))
         size = (grid.down[-1].stop * scale, grid.across[-1].stop * scale)
 
@@ -111,7 +113,7 @@ def run_tiled(
                 first, last = max(start, top), min(stop, rows.stop * scale)
                 if first >= last:
                     continue
-                tile = shelf.get(place, number, first - top, last - top).float()
+                tile = stored.read(place, number, first - top, last - top).float()
                 if total is None:
                     total = tile.new_zeros(3, stop - start, size[1])
                 fade = shares[0][rows][first - top : last - top, None] * shares[1][columns]
@@ -120,14 +122,14 @@ def run_tiled(
             assert total is not None  # tiles cover the frame
             return total
 
-        for number in range(shelf.frames):
+        for number in range(stored.frames):
             yield Rows((3, *size), partial(blend, number))
 
 
 def _shares(spans: Sequence[Span], scale: int) -> dict[Span, Tensor]:
-    """The weights of tiles along one axis, made to add up to one exactly where they do not.
+    """Blending weights of the tiles along one axis, normalised to sum to one everywhere.
 
-    That is so for each axis alone, so no frame of weights is needed to divide by.
+    Normalising each axis on its own avoids a frame of weights to divide by.
     """
     total = torch.zeros(spans[-1].stop * scale)
     for span in spans:
@@ -135,31 +137,31 @@ def _shares(spans: Sequence[Span], scale: int) -> dict[Span, Tensor]:
     return {span: span.weights(scale) / total[span.place(scale)] for span in spans}
 
 
-class Shelf:
-    """Clips (T, 3, H, W) of one size that wait until they are asked for, in memory or on disk."""
+class TileStore:
+    """Results of tiles, clips (T, 3, H, W) of one size, in memory or in a file."""
 
     def __init__(self, file: IO[bytes] | None) -> None:
         self._file = file
         self._clips: list[Tensor] = []
-        # Plain numbers: a small tensor for each clip would lie where the large one was, and the
-        # next large one would find no room there. The heap grew by a clip with every clip.
+        # Plain numbers instead of a small tensor per clip: small tensors split the freed blocks of
+        # large ones, and the heap grew by one clip for every clip.
         self._shape: tuple[int, ...] = ()
 
     @property
     def frames(self) -> int:
-        """How many each clip has."""
+        """Number of frames of each clip."""
         return self._shape[0]
 
-    def put(self, clip: Tensor) -> None:
-        """Lay a clip down; it gets the next number."""
+    def append(self, clip: Tensor) -> None:
+        """Store a clip under the next number."""
         self._shape = tuple(clip.shape)
         if self._file:
             clip.float().cpu().contiguous().numpy().tofile(self._file)
         else:
             self._clips.append(clip)
 
-    def get(self, clip: int, frame: int, start: int, stop: int) -> Tensor:
-        """Rows of one frame, (3, stop - start, W)."""
+    def read(self, clip: int, frame: int, start: int, stop: int) -> Tensor:
+        """Read rows of one frame, (3, stop - start, W)."""
         if not self._file:
             return self._clips[clip][frame, :, start:stop]
         frames, channels, height, width = self._shape
@@ -172,22 +174,22 @@ class Shelf:
 
 
 @dataclass(frozen=True, slots=True)
-class Patch:
-    """One tile along one axis that overwrites what lies below it, with hard edges."""
+class PastedSpan:
+    """A tile along one axis that is pasted over its predecessor with hard edges."""
 
     start: int  # of the tile, in LR pixels
-    keep: slice  # what is used of the tile, in HR pixels from its own corner
+    keep: slice  # part of the tile that is used, in HR pixels from its own corner
 
     def place(self, scale: int) -> slice:
         """Where the kept part goes, in HR pixels of the frame."""
         return slice(self.start * scale + self.keep.start, self.start * scale + self.keep.stop)
 
 
-def plan_patches(length: int, size: int, scale: int) -> list[Patch]:
-    """Tiles every half tile, each trusted but for a quarter at its sides; the last ends the axis.
+def plan_pasted(length: int, size: int, scale: int) -> list[PastedSpan]:
+    """Plan tiles every half tile, without a quarter at each inner side; the last ends the axis.
 
-    This is how the authors of the VSR-Transformer measured. Where their last tile only repeats the
-    one before, the two are one here: the pixels are the same and the time is not.
+    This is the test protocol of the VSR-Transformer's authors. Where their last tile repeats the
+    one before, the two are merged, which saves time and gives the same pixels.
     """
     if length < size:
         raise ValueError(f"cannot cut {size}-pixel tiles from {length} pixels; pad the frame first")
@@ -195,21 +197,21 @@ def plan_patches(length: int, size: int, scale: int) -> list[Patch]:
     starts = [n * size // 2 for n in range(count - 1)] + [length - size]
     edge = size // 4 * scale
     first, last = 0, len(starts) - 1
-    patches: list[Patch] = []
+    spans: list[PastedSpan] = []
     for n, start in enumerate(starts):
         keep = slice(0 if n == first else edge, size * scale - (0 if n == last else edge))
-        if patches and patches[-1].start == start:
-            keep = slice(min(keep.start, patches.pop().keep.start), keep.stop)
-        patches.append(Patch(start, keep))
-    return patches
+        if spans and spans[-1].start == start:
+            keep = slice(min(keep.start, spans.pop().keep.start), keep.stop)
+        spans.append(PastedSpan(start, keep))
+    return spans
 
 
 def run_pasted(run: Callable[[Tensor], Tensor], clip: Tensor, *, size: int, scale: int) -> Tensor:
-    """Run `run` on tiles of (B, T, 3, H, W), later ones over earlier: -> (B, T', 3, sH, sW)."""
+    """Run `run` on tiles of (B, T, 3, H, W) and paste the results: (B, T', 3, sH, sW)."""
     height, width = clip.shape[-2:]
     frame: Tensor | None = None
-    for rows in plan_patches(height, size, scale):
-        for columns in plan_patches(width, size, scale):
+    for rows in plan_pasted(height, size, scale):
+        for columns in plan_pasted(width, size, scale):
             tile = clip[..., rows.start : rows.start + size, columns.start : columns.start + size]
             sr = run(tile.contiguous())
             if frame is None:

@@ -23,9 +23,9 @@ from av.codec.codec import UnknownCodecError
 from vsrkit import __version__
 from vsrkit.data.degrade import BI, degrade
 from vsrkit.evaluate.metrics import mean_psnr_y
-from vsrkit.hardware.cache import cache_directory
+from vsrkit.hardware.device import largest_convolution, measure_speeds
+from vsrkit.hardware.files import cache_directory
 from vsrkit.hardware.memory import format_size, free_memory
-from vsrkit.hardware.precision import largest_convolution, measure_speeds
 from vsrkit.inference.shots import mark_cuts
 from vsrkit.models.layers.resample import imresize
 from vsrkit.models.zoo import MODELS, default_model, load_model, local_weights

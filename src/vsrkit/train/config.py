@@ -26,7 +26,7 @@ from pydantic.dataclasses import dataclass
 from pydantic_core import ErrorDetails
 
 from vsrkit.errors import VsrkitError
-from vsrkit.hardware.precision import PrecisionName
+from vsrkit.hardware.device import PrecisionName
 
 
 class ConfigError(VsrkitError):

@@ -9,8 +9,12 @@ from tempfile import TemporaryDirectory
 
 from vsrkit.data.clips import Clip, OnProgress
 from vsrkit.errors import DataError, StoppedError, WeightsError
-from vsrkit.hardware.device import resolve_device
-from vsrkit.hardware.precision import PrecisionName, resolve_precision, set_memory_layout
+from vsrkit.hardware.device import (
+    PrecisionName,
+    resolve_device,
+    resolve_precision,
+    set_memory_layout,
+)
 from vsrkit.models.zoo import load_model, save_model
 from vsrkit.train.config import Source, TrainConfig
 from vsrkit.train.loop import score, train

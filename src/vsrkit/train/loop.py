@@ -18,8 +18,8 @@ from vsrkit.data.clips import OnProgress
 from vsrkit.data.random_degradation import degrader_named
 from vsrkit.errors import StoppedError
 from vsrkit.evaluate.metrics import mean_psnr_y
+from vsrkit.hardware.device import Precision, resolve_precision, set_memory_layout
 from vsrkit.hardware.memory import UNLIMITED, keep_freed_memory
-from vsrkit.hardware.precision import Precision, resolve_precision, set_memory_layout
 from vsrkit.inference.engine import Engine, upscale_frames
 from vsrkit.models.basicvsr import BasicVSR
 from vsrkit.models.layers.blocks import TwoStageTail

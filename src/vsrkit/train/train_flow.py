@@ -17,8 +17,8 @@ from vsrkit.data.clips import OnProgress, hold_out, open_clips, read_picture
 from vsrkit.data.random_degradation import Fixed
 from vsrkit.errors import DataError
 from vsrkit.evaluate.metrics import mean_psnr_y
-from vsrkit.hardware.cache import cache_directory
-from vsrkit.hardware.precision import resolve_precision, set_memory_layout
+from vsrkit.hardware.device import resolve_precision, set_memory_layout
+from vsrkit.hardware.files import cache_directory
 from vsrkit.models.layers.flow import LightFlow, warp
 from vsrkit.models.layers.resample import imresize
 from vsrkit.models.weights import write_checkpoint

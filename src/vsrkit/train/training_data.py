@@ -19,8 +19,8 @@ from vsrkit.data.augment import Placement, cut, cut_hr, place
 from vsrkit.data.clips import Clip, OnProgress, Unreadable, hold_out, open_clips
 from vsrkit.data.random_degradation import Degrader, degrader_named
 from vsrkit.errors import DataError
-from vsrkit.hardware.cache import cache_directory
-from vsrkit.hardware.precision import resolve_precision
+from vsrkit.hardware.device import resolve_precision
+from vsrkit.hardware.files import cache_directory
 from vsrkit.train.config import ConfigError, TrainConfig
 from vsrkit.train.distill.teacher_outputs import load_teacher, teacher_clips
 from vsrkit.train.processes import Processes, process_device

@@ -10,8 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from torch import nn
 
 from vsrkit.errors import VsrkitError
+from vsrkit.hardware.device import Precision, PrecisionName
 from vsrkit.hardware.memory import free_memory, parse_size
-from vsrkit.hardware.precision import Precision, PrecisionName
 from vsrkit.inference.memory import SHARE
 from vsrkit.video.colour import Colour
 from vsrkit.video.read import Span, parse_span

@@ -6,7 +6,7 @@ import gc
 import pytest
 import torch
 
-from vsrkit.hardware.precision import Precision, set_memory_layout
+from vsrkit.hardware.device import Precision, set_memory_layout
 from vsrkit.models.layers import blocks
 from vsrkit.models.layers.blocks import (
     ResidualBlock,

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from vsrkit.hardware.precision import Precision
+from vsrkit.hardware.device import Precision
 from vsrkit.inference.engine import Engine, upscale_frames
 from vsrkit.models.edvr import EDVR, EDVRConfig
 from vsrkit.models.ensemble import Ensemble

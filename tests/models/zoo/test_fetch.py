@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from vsrkit.cli import app
 from vsrkit.errors import UnknownModelError, WeightsError
-from vsrkit.hardware.cache import cache_directory
+from vsrkit.hardware.files import cache_directory
 from vsrkit.models.basicvsr import BasicVSR, BasicVSRConfig, public_name
 from vsrkit.models.rcan import RCAN, RCANConfig
 from vsrkit.models.zoo import MODELS, fetch, load_model, local_weights

@@ -11,7 +11,7 @@ from torch import nn
 from vsrkit.data.clips import Clip
 from vsrkit.data.random_degradation import Fixed
 from vsrkit.errors import VsrkitError
-from vsrkit.hardware.precision import Precision
+from vsrkit.hardware.device import Precision
 from vsrkit.models.rrn import RRN, RRNConfig
 from vsrkit.models.vsrt_small import SmallConfig, VSRTSmall
 from vsrkit.models.zoo import load_model

@@ -10,7 +10,7 @@ from vsrkit.data.augment import to_clip
 from vsrkit.data.clips import Clip
 from vsrkit.data.degrade import BI, degrade
 from vsrkit.errors import DataError
-from vsrkit.hardware.precision import Precision
+from vsrkit.hardware.device import Precision
 from vsrkit.models.basicvsr import BasicVSR, BasicVSRConfig
 from vsrkit.models.zoo import save_model
 from vsrkit.train.config import ConfigError, Source

@@ -10,7 +10,7 @@ from typing import Any
 from torch import nn
 
 from vsrkit.errors import UnknownModelError, VsrkitError, WeightsError
-from vsrkit.hardware.cache import cache_directory
+from vsrkit.hardware.files import cache_directory
 from vsrkit.models.layers.flow import SPyNet, spynet_public_name, spynet_translate
 from vsrkit.models.weights import Checkpoint, fill, read_checkpoint, write_checkpoint
 from vsrkit.models.zoo.table import ARCHITECTURES, MODELS, Architecture, Entry

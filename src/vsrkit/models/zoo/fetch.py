@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 from torch import nn
 
 from vsrkit.errors import UnknownModelError, WeightsError
-from vsrkit.hardware.cache import cache_directory
+from vsrkit.hardware.files import cache_directory
 from vsrkit.models.weights import file_sha256, read_checkpoint
 from vsrkit.models.zoo import MODELS, SHIPPED, load_checkpoint, local_weights, save_model
 

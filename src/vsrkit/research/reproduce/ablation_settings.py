@@ -11,7 +11,7 @@ from pydantic.dataclasses import dataclass
 from torch import nn
 
 from vsrkit.errors import VsrkitError
-from vsrkit.hardware.precision import PrecisionName
+from vsrkit.hardware.device import PrecisionName
 from vsrkit.models.vsrt import VSRT, VSRTConfig
 from vsrkit.models.vsrt_small import SMALL as SHIPPED
 from vsrkit.models.vsrt_small import SmallConfig, VSRTSmall

@@ -19,7 +19,7 @@ from vsrkit.data.clips import Clip
 from vsrkit.data.random_degradation import Degrader
 from vsrkit.errors import VsrkitError
 from vsrkit.evaluate.metrics import Y_SHARES
-from vsrkit.hardware.precision import Precision
+from vsrkit.hardware.device import Precision
 from vsrkit.models.layers.blocks import upsample_bilinear
 from vsrkit.models.vsrt_small import SMALLEST_SIDE, DirectTail, VSRTSmall
 from vsrkit.train.losses import FLOOR

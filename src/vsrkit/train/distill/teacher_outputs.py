@@ -21,8 +21,8 @@ from vsrkit.data.augment import to_clip
 from vsrkit.data.clips import Clip, OnProgress
 from vsrkit.data.degrade import BI, degrade, mod_crop
 from vsrkit.errors import DataError, VsrkitError
+from vsrkit.hardware.device import Precision
 from vsrkit.hardware.files import temporary_path, write_atomically
-from vsrkit.hardware.precision import Precision
 from vsrkit.inference.engine import Engine, upscale_frames
 from vsrkit.models.basicvsr import BasicVSR
 from vsrkit.models.weights import weights_digest

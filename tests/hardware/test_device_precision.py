@@ -7,8 +7,7 @@ import torch
 from torch import nn
 
 from vsrkit.errors import VsrkitError
-from vsrkit.hardware import precision
-from vsrkit.hardware.precision import (
+from vsrkit.hardware.device import (
     CANDIDATES,
     Convolution,
     Precision,
@@ -26,7 +25,7 @@ from vsrkit.models.zoo import build_model
 def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("VSRKIT_CACHE", str(tmp_path))
     monkeypatch.setattr(
-        precision, "bfloat16_works", lambda: True
+        device_module, "bfloat16_works", lambda: True
     )  # no child process: it takes seconds
     return tmp_path / "speeds.json"
 
@@ -46,17 +45,19 @@ def test_the_largest_convolution_holds_most_weights(net):
 @pytest.mark.parametrize("fastest", range(len(CANDIDATES)))
 def test_auto_takes_the_fastest(net, cache, monkeypatch, fastest):
     speeds = {c: 2.0 if i == fastest else 1.0 for i, c in enumerate(CANDIDATES)}
-    monkeypatch.setattr(precision, "_time", lambda shape, c, device: speeds[c])
+    monkeypatch.setattr(device_module, "_time", lambda shape, c, device: speeds[c])
     assert resolve_precision("auto", net) == CANDIDATES[fastest]
 
 
 def test_float32_never_runs_bfloat16(net, cache, monkeypatch):
-    monkeypatch.setattr(precision, "bfloat16_works", lambda: pytest.fail("a process was started"))
+    monkeypatch.setattr(
+        device_module, "bfloat16_works", lambda: pytest.fail("a process was started")
+    )
     times = {CANDIDATES[0]: 1.0, CANDIDATES[1]: 2.0}
-    monkeypatch.setattr(precision, "_time", lambda shape, c, device: times.pop(c))
+    monkeypatch.setattr(device_module, "_time", lambda shape, c, device: times.pop(c))
     assert resolve_precision("float32", net) == CANDIDATES[1]
     # `auto` later measures bfloat16 only and reuses the two speeds.
-    monkeypatch.setattr(precision, "bfloat16_works", lambda: True)
+    monkeypatch.setattr(device_module, "bfloat16_works", lambda: True)
     times[CANDIDATES[2]] = 1.5
     assert resolve_precision("auto", net) == CANDIDATES[1]
     assert times == {}
@@ -64,19 +65,19 @@ def test_float32_never_runs_bfloat16(net, cache, monkeypatch):
 
 def test_a_type_named_by_the_user_is_used(net, cache, monkeypatch):
     speeds = dict(zip(CANDIDATES, (1.0, 2.0, 9.0), strict=True))
-    monkeypatch.setattr(precision, "_time", lambda shape, c, device: speeds[c])
+    monkeypatch.setattr(device_module, "_time", lambda shape, c, device: speeds[c])
     assert resolve_precision("float32", net) == Precision("float32", True)
     speeds = dict(zip(CANDIDATES, (9.0, 2.0, 1.0), strict=True))
     assert resolve_precision("bfloat16", net) == Precision("bfloat16", True)
 
 
 def test_bfloat16_that_crashes_a_child_process_is_not_run(net, cache, monkeypatch):
-    monkeypatch.setattr(precision, "bfloat16_works", bfloat16_works)
+    monkeypatch.setattr(device_module, "bfloat16_works", bfloat16_works)
     monkeypatch.setattr(
-        precision, "BFLOAT16_TRIAL", "import os, signal; os.kill(os.getpid(), signal.SIGILL)"
+        device_module, "BFLOAT16_TRIAL", "import os, signal; os.kill(os.getpid(), signal.SIGILL)"
     )
     monkeypatch.setattr(
-        precision,
+        device_module,
         "_time",
         lambda shape, c, device: 1.0 if c.dtype == "float32" else pytest.fail("was run"),
     )
@@ -90,7 +91,7 @@ def test_speeds_are_measured_once(cache, monkeypatch):
     first = measure_speeds(shape, cpu)
     assert all(speed > 0 for speed in first.values())
     assert json.loads(cache.read_text())
-    monkeypatch.setattr(precision, "_time", lambda *args: pytest.fail("measured again"))
+    monkeypatch.setattr(device_module, "_time", lambda *args: pytest.fail("measured again"))
     assert measure_speeds(shape, cpu) == first
 
 
