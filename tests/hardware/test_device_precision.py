@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from vsrkit.errors import VsrkitError
+from vsrkit.hardware import device as device_module
 from vsrkit.hardware.device import (
     CANDIDATES,
     Convolution,

@@ -52,7 +52,7 @@ class CodecRule:
 
 
 def _rule_for(codec: str, picture: float) -> CodecRule:
-    """The rule for pictures of this many bytes. It affects the output, so only their size counts."""
+    """The rule for pictures of this many bytes; it affects the output, so only size counts."""
     rule = RULES.get(codec, CodecRule({}))
     if rule.huge and picture > HUGE:
         return rule.huge
