@@ -11,9 +11,9 @@ from vsrkit.models.spmc import SPMC, SPMCConfig, detect, splat
 def test_equals_the_second_implementation(name, channels):
     case, model = golden(name), filled(name, SPMC(SPMCConfig(channels=channels)))
     with torch.no_grad():
-        guesses = model.guesses(case["input"])
+        estimates = model.estimates(case["input"])
     # Pixels thrown onto a grid four times as fine magnify the rounding of a flow: 1.4e-5 was seen.
-    torch.testing.assert_close(sampled(guesses), case["output"], rtol=0, atol=5e-5)
+    torch.testing.assert_close(sampled(estimates), case["output"], rtol=0, atol=5e-5)
 
 
 @pytest.mark.parametrize("scale", [2, 4])

@@ -16,11 +16,11 @@ from vsrkit.models.weights import Rules, count_matching, rename
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BasicVSRConfig:
-    """The network, and how much of a shot it sees at once; the defaults are the paper's."""
+    """The network, and the length of its segments; the defaults are the paper's."""
 
     channels: int = 64
     blocks: int = 30  # residual blocks per direction
-    segment: int = 30  # a long shot is cut into pieces of so many frames
+    segment: int = 30  # frames per segment of a long shot
     warmup: int = 10  # frames run and dropped on either side of a segment
 
 
@@ -96,11 +96,11 @@ class BasicVSR(nn.Module):
 
 
 def public_name(name: str) -> str:
-    """The name of our tensor in BasicSR's files."""
+    """The name of a vsrkit tensor in BasicSR's files."""
     return spynet_basicsr_name(name.removeprefix("tail."))
 
 
-# Names of mmediting and mmagic, turned into BasicSR's.
+# Names of mmediting and mmagic -> BasicSR's.
 MMEDIT_RULES: Rules = (
     (
         r"(basic_module\.\d+\.basic_module)\.(\d)\.conv\.",
@@ -112,12 +112,12 @@ MMEDIT_RULES: Rules = (
 
 
 def translate(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Names of mmediting and mmagic turned into BasicSR's; others stay."""
+    """Rename tensors of mmediting and mmagic as in BasicSR; others keep their names."""
     return rename(tensors, MMEDIT_RULES)
 
 
 def detect(tensors: Mapping[str, Tensor]) -> BasicVSRConfig | None:
-    """Read the hyper-parameters off a BasicSR file; None if it is not BasicVSR."""
+    """The configuration of the tensors of a BasicSR file; None if it is not BasicVSR."""
     first, fusion = tensors.get("backward_trunk.main.0.weight"), tensors.get("fusion.weight")
     if first is None or fusion is None:
         return None

@@ -1,4 +1,4 @@
-"""Bicubic interpolation: the floor that every table needs, with MATLAB's kernel and borders."""
+"""Bicubic interpolation, the baseline of every table, with MATLAB's kernel and borders."""
 
 from dataclasses import dataclass
 
@@ -11,13 +11,13 @@ from vsrkit.models.spec import Spec, Window
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BicubicConfig:
-    """Bicubic has one choice: the factor."""
+    """The integer factor."""
 
     scale: int = 4
 
 
 class Bicubic(nn.Module):
-    """Each frame by itself, as MATLAB's `imresize` enlarges (kernel a = -0.5, mirrored borders)."""
+    """Each frame alone, by MATLAB's `imresize` (kernel a = -0.5, mirrored borders)."""
 
     def __init__(self, config: BicubicConfig) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""DUF (Jo et al., 2018): a 3D dense network that writes one filter for every HR pixel."""
+"""DUF (Jo et al., 2018): a 3D dense network that predicts a filter for every HR pixel."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,8 +12,8 @@ from vsrkit.models.layers.blocks import check_frames
 from vsrkit.models.spec import Spec, Window
 from vsrkit.models.weights import count_matching
 
-FRAMES = 7  # three reductions by two frames leave one
-TAPS = 5  # side of the written filters
+FRAMES = 7  # three reductions by two frames leave one frame
+TAPS = 5  # side of the predicted filters
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +25,7 @@ class DUFConfig:
     blocks: int = 21
     head_channels: int = 256
     filter_channels: int = 512
-    norm_eps: float = 1e-3  # of the authors' weights; no tensor tells
+    norm_eps: float = 1e-3  # of the authors' weights; tensors do not determine it
 
     @property
     def dense_channels(self) -> int:
@@ -79,20 +79,20 @@ class DUF(nn.Module):
 
 
 def _apply_filters(frame: Tensor, filters: Tensor) -> Tensor:
-    """Filter every place of (B, 3, H, W) by its 16 own filters (B, 25, 16, H, W).
+    """Apply 16 filters per pixel, (B, 25, 16, H, W), to (B, 3, H, W).
 
     Returns (B, 48, H, W), ready for a pixel shuffle.
     """
     b, _, h, w = frame.shape
     patches = F.unfold(frame, TAPS, padding=TAPS // 2).view(b, 3, TAPS**2, 1, h, w)
-    # Tap by tap: all products at once would take 25 times the memory of the result.
+    # Tap by tap: all products at once would take 25 times the memory of the output.
     out = sum(patches[:, :, k] * filters[:, None, k] for k in range(TAPS**2))
     assert isinstance(out, Tensor)
     return out.flatten(1, 2)
 
 
 def _flat_conv(inputs: int, outputs: int, size: int) -> nn.Conv3d:
-    """A convolution of each frame by itself."""
+    """A convolution of each frame alone."""
     return nn.Conv3d(inputs, outputs, (1, size, size), padding=(0, size // 2, size // 2))
 
 
@@ -101,7 +101,7 @@ def _norm(channels: int, config: DUFConfig) -> nn.BatchNorm3d:
 
 
 def _dense_block(inputs: int, config: DUFConfig, *, keep_frames: bool) -> nn.Sequential:
-    """What is joined to the input; without padding in time it has two frames less."""
+    """A dense block, whose output is joined to its input; `keep_frames` pads it in time."""
     return nn.Sequential(
         _norm(inputs, config),
         nn.ReLU(inplace=True),
@@ -116,7 +116,7 @@ def _dense_block(inputs: int, config: DUFConfig, *, keep_frames: bool) -> nn.Seq
 
 
 def public_name(name: str) -> str:
-    """The name of our tensor in BasicSR's files."""
+    """The name of a vsrkit tensor in BasicSR's files."""
     if name.startswith("dense."):
         return "dense_block1.dense_blocks." + name.removeprefix("dense.")
     if name.startswith("reduce."):
@@ -126,7 +126,7 @@ def public_name(name: str) -> str:
 
 
 def detect(tensors: Mapping[str, Tensor]) -> DUFConfig | None:
-    """Read the hyper-parameters off a BasicSR file; None if it is not DUF."""
+    """The configuration of the tensors of a BasicSR file; None if it is not DUF."""
     first = tensors.get("conv3d1.weight")
     grown = tensors.get("dense_block1.dense_blocks.0.5.weight")
     head, filters = tensors.get("conv3d2.weight"), tensors.get("conv3d_f1.weight")

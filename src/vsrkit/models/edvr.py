@@ -32,10 +32,10 @@ class EDVRConfig:
     frames: int = 5
     extract_blocks: int = 5
     reconstruct_blocks: int = 10
-    groups: int = 8  # of channels that move together in a deformable convolution
-    attention: bool = True  # fusion over time and space; without it one 1x1 convolution
-    predeblur: bool = False  # a small pyramid before everything, for blurry frames
-    deblur_only: bool = False  # frames come at full size and keep it (scale 1)
+    groups: int = 8  # of channels with a common offset in deformable convolutions
+    attention: bool = True  # fusion by temporal and spatial attention; False: by a 1x1 convolution
+    predeblur: bool = False  # features from a small pyramid, for blurry frames
+    deblur_only: bool = False  # frames have full size already (scale 1)
 
     def __post_init__(self) -> None:
         if self.deblur_only and not self.predeblur:
@@ -97,9 +97,9 @@ class EDVR(nn.Module):
 
 
 class FrontEnd(nn.Module):
-    """Everything before reconstruction: one feature map of the centre, informed by all frames.
+    """Features of the centre frame from all frames: extraction, alignment, fusion.
 
-    IconVSR uses it by itself, for its key frames.
+    IconVSR uses it for its key frames.
     """
 
     def __init__(self, config: EDVRConfig) -> None:
@@ -167,8 +167,8 @@ class PyramidAlign(nn.Module):
             if level == "l3":
                 here = leaky(self.offset_conv2[level](here))
             else:
-                # Twice the size and twice the value: these are not the offsets themselves, but
-                # features of them, and the paper's code doubles those.
+                # Twice the size and twice the values: the authors' code doubles the features that
+                # offsets are computed from.
                 above = 2 * double(offset)
                 here = leaky(self.offset_conv2[level](torch.cat([here, above], 1)))
                 here = leaky(self.offset_conv3[level](here))
@@ -181,7 +181,7 @@ class PyramidAlign(nn.Module):
 
 
 class AttentionFusion(nn.Module):
-    """Weigh frames by their likeness to the centre, then places by a small attention pyramid."""
+    """Weight frames by similarity to the centre, then pixels by a small attention pyramid."""
 
     def __init__(self, channels: int, frames: int) -> None:
         super().__init__()
@@ -211,19 +211,19 @@ class AttentionFusion(nn.Module):
         return fused * attention.sigmoid() * 2 + add
 
     def weights(self, aligned: Tensor) -> Tensor:
-        """How much of each frame passes, by its likeness to the centre: (B, T, 1, H, W)."""
+        """Weight of each frame in [0, 1] by its similarity to the centre: (B, T, 1, H, W)."""
         centre = self.temporal_attn1(aligned[:, aligned.shape[1] // 2])
         each = self.temporal_attn2(aligned.flatten(0, 1)).unflatten(0, aligned.shape[:2])
         return (each * centre[:, None]).sum(2, keepdim=True).sigmoid()
 
 
 def _pool(x: Tensor) -> Tensor:
-    """Maxima and means of half the size, joined: (N, C, H, W) -> (N, 2C, H/2, W/2)."""
+    """Max pooling and average pooling, joined: (N, C, H, W) -> (N, 2C, H/2, W/2)."""
     return torch.cat([F.max_pool2d(x, 3, 2, 1), F.avg_pool2d(x, 3, 2, 1)], 1)
 
 
 class Predeblur(nn.Module):
-    """Features of a blurry frame through a three-level pyramid; frames may come at 4x size."""
+    """Features of a blurry frame from a three-level pyramid; frames may have 4x size."""
 
     def __init__(self, channels: int, full_size: bool) -> None:
         super().__init__()
@@ -250,11 +250,11 @@ class Predeblur(nn.Module):
 
 
 def public_name(name: str) -> str:
-    """The name of our tensor in BasicSR's files."""
+    """The name of a vsrkit tensor in BasicSR's files."""
     return name.removeprefix("front.").removeprefix("tail.")
 
 
-FRONT_END_RULES: Rules = (  # mmediting's names, turned into BasicSR's
+FRONT_END_RULES: Rules = (  # mmediting's names -> BasicSR's
     (r"feat_(l[23])_conv([12])\.conv\.", r"conv_\1_\2."),
     (r"pcd_alignment\.", "pcd_align."),
     (r"(pcd_align\.(?:offset_conv\d|feat_conv)\.l\d|pcd_align\.cas_offset_conv\d)\.conv\.", r"\1."),
@@ -282,12 +282,12 @@ _RULES: Rules = (
 
 
 def translate(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Names of mmediting, mmagic and the authors turned into BasicSR's; others stay."""
+    """Rename tensors of mmediting, mmagic and the authors as in BasicSR; others stay the same."""
     return rename(tensors, _RULES)
 
 
 def detect(tensors: Mapping[str, Tensor]) -> EDVRConfig | None:
-    """Read the hyper-parameters off a BasicSR file; None if it is not EDVR."""
+    """The configuration of the tensors of a BasicSR file; None if it is not EDVR."""
     weight = tensors.get("pcd_align.dcn_pack.l1.weight")
     offset = tensors.get("pcd_align.dcn_pack.l1.conv_offset.weight")
     attended, plain = tensors.get("fusion.feat_fusion.weight"), tensors.get("fusion.weight")

@@ -86,9 +86,9 @@ class Ensemble(nn.Module):
             sr = self.model(seen, keep=mirrored if view.reverse else keep)
         return view.back(sr.flip(1) if view.reverse else sr)
 
-    def start(self, following: Tensor) -> list[Any]:
+    def start(self, second: Tensor) -> list[Any]:
         """The state of every view before the first frame of a shot, given the second."""
-        return [self.model.start(view.of(following)) for view in self.views]  # type: ignore[operator]
+        return [self.model.start(view.of(second)) for view in self.views]  # type: ignore[operator]
 
     def step(self, frame: Tensor, state: Sequence[Any] | None = None) -> tuple[Tensor, list[Any]]:
         """As the model, with one state for each view."""

@@ -1,6 +1,6 @@
 """FRVSR (Sajjadi et al., 2018): the last result, warped, is part of the next input.
 
-After TecoGAN-PyTorch, whose generator it is; docs/zoo.md says where that may differ from the paper.
+Follows TecoGAN-PyTorch, whose generator it is; docs/zoo.md lists possible differences to the paper.
 """
 
 from collections.abc import Mapping
@@ -28,11 +28,11 @@ class FRVSRConfig:
 
     channels: int = 128
     blocks: int = 10
-    degradation: Literal["BD", "BI"] = "BD"  # how LR frames were made; decides the upsampling
+    degradation: Literal["BD", "BI"] = "BD"  # of the LR frames; determines the upsampling
 
 
 class FRVSR(nn.Module):
-    """Flow from the last frame, warped last result, a small network on both."""
+    """Flow to the last frame, its result warped, a network on the frame and that result."""
 
     def __init__(self, config: FRVSRConfig) -> None:
         super().__init__()
@@ -84,7 +84,7 @@ class FlowNet(nn.Module):
         for decoder in (self.decoder1, self.decoder2, self.decoder3):
             x = upsample_bilinear(decoder(x), 2)
         flow = MAX_FLOW * torch.tanh(self.flow(x))
-        # Pooling rounds down: sides that are no multiples of 8 come back short.
+        # Pooling rounds down: restore sides that are not multiples of 8.
         return F.pad(flow, (0, w - flow.shape[-1], 0, h - flow.shape[-2]), mode="reflect")
 
 
@@ -132,7 +132,7 @@ class _Block(nn.Module):
 
 
 def space_to_depth(x: Tensor) -> Tensor:
-    """(B, 3, 4H, 4W) -> (B, 48, H, W) in TensorFlow's order: place before colour."""
+    """(B, 3, 4H, 4W) -> (B, 48, H, W) in TensorFlow's order: position before colour."""
     return rearrange(x, "b c (h p) (w q) -> b (p q c) h w", p=4, q=4)
 
 
@@ -148,9 +148,9 @@ class Bilinear(nn.Module):
 
 
 class ShiftedBicubic(nn.Module):
-    """x4 for frames made by taking every fourth pixel: HR pixel 4i is LR pixel i.
+    """x4 for frames subsampled by 4: HR pixel 4i is LR pixel i.
 
-    Cubic convolution with a = -0.75 at the phases 0, 1/4, 1/2 and 3/4; the edges are repeated.
+    Cubic convolution with a = -0.75 at the phases 0, 1/4, 1/2 and 3/4; edges are repeated.
     """
 
     kernels: Tensor
@@ -168,18 +168,18 @@ class ShiftedBicubic(nn.Module):
 
 
 def _cubic_phases(a: float) -> Tensor:
-    """Weights of the pixels -1, 0, 1, 2 for a place 0, 1/4, 1/2, 3/4 after pixel 0: (4, 4)."""
+    """Weights of the pixels -1, 0, 1, 2 for positions 0, 1/4, 1/2, 3/4: (4, 4)."""
     distance = (torch.arange(4)[:, None] / 4 - torch.arange(-1, 3)).abs()
     near = (a + 2) * distance**3 - (a + 3) * distance**2 + 1
     far = a * distance**3 - 5 * a * distance**2 + 8 * a * distance - 4 * a
     return torch.where(distance <= 1, near, far)
 
 
-# Public weight files: ours are named as in TecoGAN-PyTorch.
+# Public weight files; vsrkit's tensor names are TecoGAN-PyTorch's.
 
 
 def detect(tensors: Mapping[str, Tensor]) -> FRVSRConfig | None:
-    """Read the hyper-parameters off a file of TecoGAN-PyTorch; None if it is not one."""
+    """The configuration of the tensors of a TecoGAN-PyTorch file; None for other files."""
     first = tensors.get("srnet.conv_in.0.weight")
     if first is None or "fnet.flow.2.weight" not in tensors:
         return None

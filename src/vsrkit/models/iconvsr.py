@@ -1,4 +1,4 @@
-"""IconVSR (Chan et al., 2021): BasicVSR with key frames refilled from their neighbourhood."""
+"""IconVSR (Chan et al., 2021): BasicVSR with features of key frames refilled by EDVR."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -30,9 +30,9 @@ class IconVSRConfig:
     blocks: int = 30  # residual blocks per direction
     extract_blocks: int = 5  # of the key frames' front end
     groups: int = 8  # of its deformable convolutions
-    reach: int = 2  # frames on either side that a key frame is refilled from
+    reach: int = 2  # frames on either side of a key frame that EDVR takes
     key_stride: int = 5  # every fifth frame is a key frame, and the last one always
-    segment: int = 30  # a long shot is cut into pieces of so many frames
+    segment: int = 30  # frames per segment of a long shot
     warmup: int = 10  # frames run and dropped on either side of a segment
 
 
@@ -41,7 +41,7 @@ VIMEO = IconVSRConfig(reach=3)
 
 
 class IconVSR(nn.Module):
-    """Backward pass, then a forward pass that sees its result; key frames refill both."""
+    """Backward pass, then a forward pass that takes its features; key frames refill both."""
 
     def __init__(self, config: IconVSRConfig) -> None:
         super().__init__()
@@ -89,8 +89,8 @@ class IconVSR(nn.Module):
     def forward(self, clip: Tensor, keep: slice | None = None) -> Tensor:
         """(B, T, 3, H, W) -> (B, T, 3, 4H, 4W), or only the frames in `keep`.
 
-        The forward pass reads the backward one at every frame, so only what comes after the last
-        wanted frame is saved.
+        The forward pass takes the backward features of every frame, so that only the forward pass
+        after the last wanted frame is saved.
         """
         least = self.spec.min_frames
         if clip.shape[1] < least:
@@ -144,9 +144,9 @@ class IconVSR(nn.Module):
 
 
 def neighbourhood(frames: int, reach: int) -> list[int]:
-    """Frame numbers of a clip that was extended by `reach` at both ends, as the authors did it.
+    """Frame numbers of a clip extended by `reach` at both ends, as in the authors' code.
 
-    It is not a plain reflection: with a reach of 2 frames 4 and 3 stand before frame 0.
+    It is not a reflection: with a reach of 2, frames 4 and 3 come before frame 0.
     """
     before = range(2 * reach, reach, -1)
     after = range(frames - reach - 2, frames - 2 * reach - 2, -1)
@@ -157,14 +157,14 @@ def neighbourhood(frames: int, reach: int) -> list[int]:
 
 
 def translate(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Names of mmediting and mmagic turned into BasicSR's; others stay."""
+    """Rename tensors of mmediting and mmagic as in BasicSR; others keep their names."""
     return rename(tensors, (*FRONT_END_RULES, *MMEDIT_RULES))
 
 
 def detect(tensors: Mapping[str, Tensor]) -> IconVSRConfig | None:
-    """Read the hyper-parameters off a BasicSR file; None if it is not IconVSR.
+    """The configuration of the tensors of a BasicSR file; None if it is not IconVSR.
 
-    The stride of the key frames is in no tensor; 5 in everything public.
+    Tensors do not determine the stride of key frames; it is 5 in all public files.
     """
     fusion = tensors.get("edvr.fusion.feat_fusion.weight")
     offset = tensors.get("edvr.pcd_align.dcn_pack.l1.conv_offset.weight")

@@ -1,4 +1,4 @@
-"""RBPN (Haris et al., 2019): each neighbour projects onto the centre, back and forth in scale."""
+"""RBPN (Haris et al., 2019): back-projection of each neighbour onto the centre."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -26,8 +26,8 @@ class RBPNConfig:
 class RBPN(nn.Module):
     """Flow from the centre to each neighbour, then the projections.
 
-    The authors compute the flow outside of the network, by a variational method (pyflow); ours is
-    a relative of it without weights. Other flows can be given.
+    The authors compute the flow outside of the network, by a variational method (pyflow); here it
+    is Horn-Schunck, a related method. Other flows can be passed.
     """
 
     def __init__(self, config: RBPNConfig) -> None:
@@ -53,7 +53,7 @@ class RBPN(nn.Module):
 
 
 class Projections(nn.Module):
-    """The network proper: centre, neighbours and flows to the enlarged centre."""
+    """The network: centre, neighbours and flows to the enlarged centre."""
 
     def __init__(self, config: RBPNConfig) -> None:
         super().__init__()
@@ -84,7 +84,7 @@ def _tower(channels: int, blocks: int, last: nn.Module) -> nn.Sequential:
 
 
 class Conv(nn.Module):
-    """A convolution and a PReLU with one slope; by default 8x8 and four times smaller."""
+    """A convolution and a PReLU with one slope; by default 8x8 with stride 4."""
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class Conv(nn.Module):
 
 
 class Deconv(nn.Module):
-    """A transposed 8x8 convolution, four times larger, and a PReLU."""
+    """A transposed 8x8 convolution with stride 4, and a PReLU."""
 
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__()
@@ -131,7 +131,7 @@ class Residual(nn.Module):
 
 
 class Up(nn.Module):
-    """Enlarge, shrink again, and correct by what was lost."""
+    """Enlarge, reduce again, and correct by the difference."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -145,7 +145,7 @@ class Up(nn.Module):
 
 
 class Down(nn.Module):
-    """Shrink, enlarge again, and correct by what was lost."""
+    """Reduce, enlarge again, and correct by the difference."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -179,12 +179,12 @@ class SingleImage(nn.Module):
 
 
 def public_name(name: str) -> str:
-    """The name of our tensor in the authors' files."""
+    """The name of a vsrkit tensor in the authors' files."""
     return name.removeprefix("net.")
 
 
 def detect(tensors: Mapping[str, Tensor]) -> RBPNConfig | None:
-    """Read the hyper-parameters off a file of the authors; None if it is not RBPN."""
+    """The configuration of the tensors of an authors' file; None if it is not RBPN."""
     narrow, output = tensors.get("DBPN.feat1.conv.weight"), tensors.get("output.conv.weight")
     if narrow is None or output is None:
         return None

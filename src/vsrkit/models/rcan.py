@@ -21,11 +21,11 @@ class RCANConfig:
     channels: int = 64
     groups: int = 10  # residual groups
     blocks: int = 20  # in each group
-    squeeze: int = 16  # channel attention works with channels / squeeze
+    squeeze: int = 16  # channel attention has channels / squeeze hidden channels
 
 
 class RCAN(nn.Module):
-    """A single-image network: every frame by itself."""
+    """A single-image network: every frame alone."""
 
     mean: Tensor
 
@@ -48,7 +48,7 @@ class RCAN(nn.Module):
     def forward(self, clip: Tensor, keep: slice | None = None) -> Tensor:
         """(B, T, 3, H, W) -> (B, T, 3, 4H, 4W), or only the frames in `keep`."""
         frames = clip if keep is None else clip[:, keep]
-        x = (frames.flatten(0, 1) - self.mean) * 255  # the authors count in 0 ... 255
+        x = (frames.flatten(0, 1) - self.mean) * 255  # the authors' range is 0 ... 255
         x = self.conv_first(x)
         x = self.conv_after_body(self.body(x)) + x
         sr = self.conv_last(self.upsample(x)) / 255 + self.mean
@@ -56,7 +56,7 @@ class RCAN(nn.Module):
 
 
 class ResidualGroup(nn.Module):
-    """Attention blocks and a convolution, around them a skip connection."""
+    """Attention blocks and a convolution, with a skip connection."""
 
     def __init__(self, config: RCANConfig) -> None:
         super().__init__()
@@ -70,7 +70,7 @@ class ResidualGroup(nn.Module):
 
 
 class AttentionBlock(nn.Module):
-    """Residual block whose result is scaled by channel attention."""
+    """Residual block whose output is scaled by channel attention."""
 
     def __init__(self, channels: int, squeeze: int) -> None:
         super().__init__()
@@ -86,7 +86,7 @@ class AttentionBlock(nn.Module):
 
 
 class ChannelAttention(nn.Module):
-    """Scale every channel by what the means of all channels say."""
+    """Scale every channel by a factor computed from the means of all channels."""
 
     def __init__(self, channels: int, squeeze: int) -> None:
         super().__init__()
@@ -102,7 +102,7 @@ class ChannelAttention(nn.Module):
         return x * self.attention(x)
 
 
-# Public weight files: ours are named as in BasicSR.
+# Public weight files; vsrkit's tensor names are BasicSR's.
 
 _AUTHORS_RULES: Rules = (
     (r"^head\.0\.", "conv_first."),
@@ -119,13 +119,13 @@ _AUTHORS_RULES: Rules = (
 
 
 def translate(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The authors' names turned into BasicSR's; their two frozen mean shifts are left out."""
+    """Rename the authors' tensors as in BasicSR; their two constant mean shifts are dropped."""
     kept = {n: v for n, v in tensors.items() if not n.startswith(("sub_mean.", "add_mean."))}
     return rename(kept, _AUTHORS_RULES)
 
 
 def detect(tensors: Mapping[str, Tensor]) -> RCANConfig | None:
-    """Read the hyper-parameters off a BasicSR file; None if it is not RCAN."""
+    """The configuration of the tensors of a BasicSR file; None if it is not RCAN."""
     squeezed = tensors.get("body.0.residual_group.0.rcab.3.attention.1.weight")
     if squeezed is None:
         return None

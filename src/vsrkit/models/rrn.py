@@ -1,4 +1,4 @@
-"""RRN (Isobe et al., 2020): a residual network whose features and result are carried on."""
+"""RRN (Isobe et al., 2020): a recurrent residual network on features and the last result."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ L10 = RRNConfig()
 
 
 class State(NamedTuple):
-    """What is carried: the last frame, features, and the last result in the layout of LR."""
+    """The last frame, its features, and its result with 4x4 pixels in channels."""
 
     frame: Tensor  # (B, 3, H, W)
     features: Tensor  # (B, C, H, W)
@@ -35,7 +35,7 @@ class State(NamedTuple):
 
 
 class RRN(nn.Module):
-    """One step per frame, on two frames, the carried features and the last result."""
+    """One step per frame, on two frames, the last features and the last result."""
 
     def __init__(self, config: RRNConfig) -> None:
         super().__init__()
@@ -54,14 +54,14 @@ class RRN(nn.Module):
         second = clip[:, min(1, clip.shape[1] - 1)]
         return step_through(self.step, clip, keep, self.start(second))
 
-    def start(self, following: Tensor) -> State:
+    def start(self, second: Tensor) -> State:
         """The state before the first frame, given the second.
 
-        The authors let the second frame stand in for the one before the first.
+        As in the authors' code, the second frame takes the place of the one before the first.
         """
-        b, _, h, w = following.shape
-        nothing = following.new_zeros(b, self.config.channels + 48, h, w)
-        return State(following, *nothing.split([self.config.channels, 48], 1))
+        b, _, h, w = second.shape
+        nothing = second.new_zeros(b, self.config.channels + 48, h, w)
+        return State(second, *nothing.split([self.config.channels, 48], 1))
 
     def step(self, frame: Tensor, state: State | None = None) -> tuple[Tensor, State]:
         """One frame (B, 3, H, W) -> its result (B, 3, 4H, 4W) and the next state."""
@@ -83,13 +83,13 @@ _PUBLIC_PARTS = {
 
 
 def public_name(name: str) -> str:
-    """The name of our tensor in the authors' files."""
+    """The name of a vsrkit tensor in the authors' files."""
     part, _, rest = name.partition(".")
     return f"neuro.{_PUBLIC_PARTS[part]}.{rest}"
 
 
 def detect(tensors: Mapping[str, Tensor]) -> RRNConfig | None:
-    """Read the hyper-parameters off a file of the authors; None if it is not RRN."""
+    """The configuration of the tensors of an authors' file; None if it is not RRN."""
     first = tensors.get("neuro.conv_1.weight")
     if first is None:
         return None

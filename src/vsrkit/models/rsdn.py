@@ -1,4 +1,4 @@
-"""RSDN (Isobe et al., 2020): structure and detail carried on in two streams that meet."""
+"""RSDN (Isobe et al., 2020): a recurrent network with a structure and a detail stream."""
 
 import re
 from collections.abc import Mapping
@@ -24,16 +24,16 @@ class RSDNConfig:
 
 
 class State(NamedTuple):
-    """What is carried: the last frame, features, and both parts of the last result."""
+    """The last frame, its features, and both parts of its result."""
 
     frame: Tensor  # (B, 3, H, W)
     features: Tensor  # (B, C, H, W)
-    detail: Tensor  # (B, 48, H, W), the result in the layout of LR
+    detail: Tensor  # (B, 48, H, W), the result with 4x4 pixels in channels
     structure: Tensor  # (B, 48, H, W)
 
 
 class RSDN(nn.Module):
-    """One step per frame, for its structure (a blurred version) and for what that leaves out."""
+    """One step per frame, on its structure (a blurred version) and its detail (the rest)."""
 
     def __init__(self, config: RSDNConfig) -> None:
         super().__init__()
@@ -54,21 +54,21 @@ class RSDN(nn.Module):
         second = clip[:, min(1, clip.shape[1] - 1)]
         return step_through(self.step, clip, keep, self.start(second))
 
-    def start(self, following: Tensor) -> State:
-        """The state before the first frame, given the second, which stands in for it."""
-        b, _, h, w = following.shape
-        nothing = following.new_zeros(b, self.config.channels + 96, h, w)
-        return State(following, *nothing.split([self.config.channels, 48, 48], 1))
+    def start(self, second: Tensor) -> State:
+        """The state before the first frame; the second takes the place of the one before it."""
+        b, _, h, w = second.shape
+        nothing = second.new_zeros(b, self.config.channels + 96, h, w)
+        return State(second, *nothing.split([self.config.channels, 48, 48], 1))
 
     def step(self, frame: Tensor, state: State | None = None) -> tuple[Tensor, State]:
         """One frame (B, 3, H, W) -> its result (B, 3, 4H, 4W) and the next state.
 
-        The state's detail and structure, after a pixel shuffle, are pictures by themselves; the
-        paper trains on those too.
+        After a pixel shuffle, the state's detail and structure are frames too; the paper also
+        trains on those.
         """
         state = state or self.start(frame)
         past, now = split_structure(state.frame), split_structure(frame)
-        carried = self._still_true(state.features, frame)
+        carried = self._fade(state.features, frame)
         detail = torch.cat([past[1], now[1], carried, state.detail], 1)
         structure = torch.cat([past[0], now[0], carried, state.structure], 1)
         detail, structure = (
@@ -82,8 +82,8 @@ class RSDN(nn.Module):
         sr = F.pixel_shuffle(self.join(torch.cat([after.detail, after.structure], 1)), 4)
         return sr, after
 
-    def _still_true(self, features: Tensor, frame: Tensor) -> Tensor:
-        """Fade carried features (B, C, H, W) where a 3x3 filter per place says they are stale."""
+    def _fade(self, features: Tensor, frame: Tensor) -> Tensor:
+        """Scale carried features (B, C, H, W) by a gate, computed with a 3x3 filter per pixel."""
         b, c, h, w = features.shape
         taps = _leaky(self.forget(frame))[:, None]  # (B, 1, 9, H, W)
         around = F.unfold(features, 3, padding=1).view(b, c, 9, h, w)
@@ -91,7 +91,7 @@ class RSDN(nn.Module):
 
 
 class ExchangeBlock(nn.Module):
-    """Two residual branches whose sum goes to both streams."""
+    """Two residual branches whose sum is added to both streams."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -131,7 +131,7 @@ _PUBLIC_PARTS = {
 
 
 def public_name(name: str) -> str:
-    """The name of our tensor in the authors' files."""
+    """The name of a vsrkit tensor in the authors' files."""
     if block := re.match(r"blocks\.(\d+)\.(.+)", name):
         return f"neuro.SD{int(block[1]) + 1}.{block[2]}"
     part, _, rest = name.partition(".")
@@ -139,7 +139,7 @@ def public_name(name: str) -> str:
 
 
 def detect(tensors: Mapping[str, Tensor]) -> RSDNConfig | None:
-    """Read the hyper-parameters off a file of the authors; None if it is not RSDN."""
+    """The configuration of the tensors of an authors' file; None if it is not RSDN."""
     first = tensors.get("neuro.conv_d.weight")
     if first is None or "neuro.SD1.conv_d1.weight" not in tensors:
         return None

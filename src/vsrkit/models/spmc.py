@@ -1,6 +1,6 @@
 """SPMC (Tao et al., 2017): frames splatted onto the HR grid, joined by a recurrent network.
 
-The authors published frozen graphs only. This follows the paper; docs/zoo.md says what is a guess.
+The authors published frozen graphs only. This follows the paper; docs/zoo.md lists the guesses.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ from vsrkit.models.vespcn import Motion, enlarge_luma, rgb_to_ycbcr
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SPMCConfig:
-    """The number of frames is open (3, 5 or 7 in the paper); no tensor's shape depends on it."""
+    """`frames` is 3, 5 or 7 in the paper; no tensor's shape depends on it."""
 
     channels: int = 32
     frames: int = 3
@@ -56,12 +56,12 @@ class SPMC(nn.Module):
     def forward(self, clip: Tensor) -> Tensor:
         """(B, T, 3, H, W) -> (B, 1, 3, 4H, 4W): the centre frame."""
         check_frames(clip, self.config.frames)
-        return enlarge_luma(clip, lambda y: self.guesses(y)[:, -1])
+        return enlarge_luma(clip, lambda y: self.estimates(y)[:, -1])
 
-    def guesses(self, clip: Tensor) -> Tensor:
-        """The centre after each frame seen: (B, T, 1, H, W) brightness -> (B, T, 1, 4H, 4W).
+    def estimates(self, clip: Tensor) -> Tensor:
+        """The centre after each frame: luma (B, T, 1, H, W) -> (B, T, 1, 4H, 4W).
 
-        The last has seen all of them and is the answer; the paper trains on every one.
+        The last estimate, from all frames, is the output; the paper trains on all of them.
         """
         b, t, _, h, w = clip.shape
         centre = clip[:, t // 2]
@@ -72,27 +72,27 @@ class SPMC(nn.Module):
             x = splat(frame, self.motion(frame, centre), 4)
             full = F.relu(self.enc1(x))
             half = F.relu(self.enc2b(F.relu(self.enc2a(full))))
-            hidden, cell = self._remember(F.relu(self.enc3(half)), hidden, cell)
+            hidden, cell = self._lstm_step(F.relu(self.enc3(half)), hidden, cell)
             y = F.relu(self.up3(F.relu(self.dec3(hidden))))
             y = F.relu(self.up2(F.relu(self.dec2(y + half))))
             results.append(self.out(F.relu(self.dec1(y + full))) + base)
         return torch.stack(results, 1)
 
-    def _remember(self, x: Tensor, hidden: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
-        """One step of the ConvLSTM: hidden and cell state after seeing `x`."""
+    def _lstm_step(self, x: Tensor, hidden: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
+        """One step of the ConvLSTM: the next hidden and cell state."""
         enter, new, forget, show = self.lstm(torch.cat([x, hidden], 1)).chunk(4, 1)
         cell = cell * (forget + 1).sigmoid() + enter.sigmoid() * new.tanh()
         return cell.tanh() * show.sigmoid(), cell
 
 
 def splat(frame: Tensor, flow: Tensor, scale: int) -> Tensor:
-    """Throw every pixel to where it moves on a grid `scale` times as fine.
+    """Forward warp onto a grid `scale` times as fine.
 
     frame: (B, C, H, W)
     flow:  (B, 2, H, W) in pixels of the frame, channel 0 = u (right), channel 1 = v (down)
 
-    A pixel is shared between the four places around its target by bilinear weights; what falls
-    outside is lost, and nothing is normalised. Differentiable in both. Returns (B, C, sH, sW).
+    A pixel is distributed over the four pixels around its target by bilinear weights, without
+    normalisation; targets outside are dropped. Differentiable in both. Returns (B, C, sH, sW).
     """
     b, c, h, w = frame.shape
     u, v = flow.float().unbind(1)
@@ -111,11 +111,11 @@ def splat(frame: Tensor, flow: Tensor, scale: int) -> Tensor:
     return total.view(b, c, scale * h, scale * w).to(frame.dtype)
 
 
-# Our own weight files; nothing public can be loaded.
+# There are no public weight files that can be loaded.
 
 
 def detect(tensors: Mapping[str, Tensor]) -> SPMCConfig | None:
-    """Read the hyper-parameters off a bare state dict; None if it is not SPMC."""
+    """The configuration of a state dict; None if it is not SPMC."""
     first = tensors.get("enc1.weight")
     if first is None or "lstm.weight" not in tensors:
         return None

@@ -25,11 +25,11 @@ class TDANConfig:
     frames: int = 5
     extract_blocks: int = 5
     reconstruct_blocks: int = 10
-    groups: int = 8  # of channels that move together in a deformable convolution
+    groups: int = 8  # of channels with a common offset in deformable convolutions
 
 
 class TDAN(nn.Module):
-    """Align every neighbour as an LR frame, then enlarge the aligned clip as one picture."""
+    """Align every neighbour as an LR frame, then enlarge the aligned frames together."""
 
     def __init__(self, config: TDANConfig) -> None:
         super().__init__()
@@ -59,9 +59,9 @@ class TDAN(nn.Module):
         return sr[:, None] + 0.5
 
     def align(self, clip: Tensor, cache: WindowCache | None = None) -> Tensor:
-        """Neighbours as they would look at the centre: (B, T, 3, H, W) -> same.
+        """Neighbours aligned to the centre frame: (B, T, 3, H, W) -> same.
 
-        The paper also trains on this: the mean square distance of each to the centre frame.
+        The paper also minimises their mean squared distance to the centre frame in training.
         """
         middle = clip.shape[1] // 2
         features = map_frames(self._features, clip, cache)
@@ -78,13 +78,13 @@ class TDAN(nn.Module):
         """Features (B, C, H, W) of both -> the neighbour as an LR frame (B, 3, H, W)."""
         x = self.compare(torch.cat([centre, neighbour], 1))
         for number, stage in enumerate(self.stages):
-            # The third stage is the one that moves the neighbour; the others refine.
+            # The third stage moves the neighbour; the others refine the features.
             x = stage(neighbour if number == 2 else x, x)
         return self.to_lr(x)
 
 
 class DeformStage(nn.Module):
-    """A 3x3 deformable convolution without mask and bias, and the one that finds its offsets."""
+    """A 3x3 deformable convolution without mask and bias, and the convolution for its offsets."""
 
     def __init__(self, channels: int, groups: int) -> None:
         super().__init__()
@@ -94,7 +94,7 @@ class DeformStage(nn.Module):
         nn.init.uniform_(self.weight, -bound, bound)
 
     def forward(self, x: Tensor, features: Tensor) -> Tensor:
-        """Sample `x` where `features` say; (B, C, H, W) both -> same."""
+        """Sample `x` at offsets computed from `features`: (B, C, H, W) twice -> same."""
         return deform_conv(x, self.offset(features), None, self.weight)
 
 
@@ -118,7 +118,7 @@ _PUBLIC_PARTS = {
 
 
 def public_name(name: str) -> str:
-    """The name of our tensor in the authors' files."""
+    """The name of a vsrkit tensor in the authors' files."""
     if stage := re.fullmatch(r"stages\.(\d)\.(offset\.)?(weight|bias)", name):
         offset, weight = _PUBLIC_STAGES[int(stage[1])]
         return f"{offset if stage[2] else weight}.{stage[3]}"
@@ -146,12 +146,12 @@ _MMEDIT_RULES: Rules = (
 
 
 def translate(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Names of mmediting and mmagic turned into the authors'; others stay."""
+    """Rename tensors of mmediting and mmagic as in the authors' files; others keep their names."""
     return rename(tensors, _MMEDIT_RULES)
 
 
 def detect(tensors: Mapping[str, Tensor]) -> TDANConfig | None:
-    """Read the hyper-parameters off a file of the authors; None if it is not TDAN."""
+    """The configuration of the tensors of an authors' file; None if it is not TDAN."""
     join, offset = tensors.get("fea_ex.0.weight"), tensors.get("off2d_1.weight")
     if join is None or offset is None:
         return None

@@ -1,4 +1,4 @@
-"""TOFlow (Xue et al., 2019): flow made for the task, on frames that bicubic enlarged before."""
+"""TOFlow (Xue et al., 2019): task-oriented flow on frames enlarged by bicubic interpolation."""
 
 import re
 from collections.abc import Mapping
@@ -20,13 +20,13 @@ FRAMES = 7
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TOFlowConfig:
-    """No shape tells in which order a network was taught to see its frames."""
+    """Tensors do not determine the order of frames that a network was trained with."""
 
-    centre_first: bool = True  # as the authors' weights expect; False: in the order of time
+    centre_first: bool = True  # as the authors' weights expect; False: in temporal order
 
 
 class TOFlow(nn.Module):
-    """Enlarge, warp all frames onto the centre, mend the result by four convolutions."""
+    """Enlarge, warp all frames onto the centre, refine by four convolutions."""
 
     mean: Tensor
     std: Tensor
@@ -76,7 +76,7 @@ class TOFlow(nn.Module):
 
 
 class TaskFlow(nn.Module):
-    """SPyNet with batch normalisation and four levels; the coarsest starts from no flow."""
+    """SPyNet with batch normalisation and four levels; the coarsest starts from zero flow."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -111,7 +111,7 @@ def _level() -> nn.Sequential:
 
 
 def public_name(name: str) -> str:
-    """The name of our tensor in BasicSR's files."""
+    """The name of a vsrkit tensor in BasicSR's files."""
     return re.sub(r"levels\.(\d)\.", r"basic_module.\1.basic_module.", name)
 
 
@@ -123,7 +123,7 @@ _MMEDIT_RULES: Rules = (
 
 
 def translate(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Names of mmediting and mmagic turned into BasicSR's; mean and std, not in theirs, added."""
+    """Rename tensors of mmediting and mmagic as in BasicSR, and add the missing mean and std."""
     renamed = rename(tensors, _MMEDIT_RULES)
     if "conv_1.weight" in renamed:
         renamed.setdefault("mean", torch.tensor(IMAGENET_MEAN).view(1, 3, 1, 1))
@@ -132,7 +132,7 @@ def translate(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def detect(tensors: Mapping[str, Tensor]) -> TOFlowConfig | None:
-    """Recognise a BasicSR file of TOFlow; None for others."""
+    """The configuration of a BasicSR file; None if it is not TOFlow."""
     first = tensors.get("conv_1.weight")
     if first is None or "spynet.basic_module.0.basic_module.12.weight" not in tensors:
         return None

@@ -1,6 +1,6 @@
 """VESPCN (Caballero et al., 2017): two neighbours warped onto the centre, then a small network.
 
-The authors published no code. This follows the paper; docs/zoo.md says what is a guess.
+The authors published no code. This follows the paper; docs/zoo.md lists what is a guess.
 """
 
 from collections.abc import Callable, Mapping
@@ -33,7 +33,7 @@ class VESPCNConfig:
 
     channels: int = 24
     layers: int = 9
-    luma: bool = True  # only brightness passes the network, colour is enlarged by bicubic
+    luma: bool = True  # the network enlarges luma only, bicubic interpolation chroma
 
 
 class VESPCN(nn.Module):
@@ -67,7 +67,7 @@ class VESPCN(nn.Module):
         return enlarge_luma(clip, self.enlarge)
 
     def enlarge(self, clip: Tensor) -> Tensor:
-        """(B, 3, P, H, W) of brightness or RGB -> the centre (B, P, 4H, 4W)."""
+        """(B, 3, P, H, W), luma or RGB -> the centre (B, P, 4H, 4W)."""
         h, w = clip.shape[-2:]
         before, centre, after = reflect_to_multiple(clip, 4).unbind(1)
         x = torch.cat([self._onto(centre, before), centre, self._onto(centre, after)], 1)
@@ -80,7 +80,7 @@ class VESPCN(nn.Module):
 
 
 class Motion(nn.Module):
-    """Flow in two stages, at a quarter and at half the size; SPMC has the same."""
+    """Flow in two stages, at a quarter and at half size; SPMC uses it too."""
 
     def __init__(self, pixels: int) -> None:
         super().__init__()
@@ -104,7 +104,7 @@ class Motion(nn.Module):
     def forward(self, centre: Tensor, neighbour: Tensor) -> Tensor:
         """Flow from centre to neighbour in pixels: (B, P, H, W) twice -> (B, 2, H, W).
 
-        Inside, flow counts in halves of the frame, which is what tanh can reach.
+        Inside, the unit of flow is half the frame, the range of tanh.
         """
         h, w = centre.shape[-2:]
         unit = torch.tensor([(w - 1) / 2, (h - 1) / 2], device=centre.device).view(1, 2, 1, 1)
@@ -156,11 +156,11 @@ def _ycbcr_matrix(like: Tensor) -> tuple[Tensor, Tensor]:
     )
 
 
-# Our own weight files; nothing public exists.
+# There are no public weight files.
 
 
 def detect(tensors: Mapping[str, Tensor]) -> VESPCNConfig | None:
-    """Read the hyper-parameters off a bare state dict; None if it is not VESPCN."""
+    """The configuration of a state dict; None if it is not VESPCN."""
     first, motion = tensors.get("sr.0.weight"), tensors.get("motion.coarse.0.weight")
     if first is None or motion is None:
         return None

@@ -1,8 +1,8 @@
 """VSR-Transformer (Cao, Li, Zhang, Van Gool, 2021), in the paper's order.
 
 The paper's text and the authors' release differ in many places. Every difference is a field of
-`VSRTConfig`; its defaults are the release, which the published numbers come from, and `PAPER`
-follows the text. docs/fidelity.md has the table.
+`VSRTConfig`; the defaults are those of the release, which the published results come from, and
+`PAPER` follows the text. docs/fidelity.md has the table.
 """
 
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ from vsrkit.models.spec import Spec, Window
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VSRTConfig:
-    """Everything that decides the network; the defaults are the release for REDS."""
+    """The defaults are the release for REDS."""
 
     frames: int = 5
     depth: int = 5  # Transformer layers
@@ -49,10 +49,9 @@ class VSRTConfig:
     heads: int = 1
     patch: int = 8
     stride: int | None = None  # None: the patch size; less: sliding, overlapping patches
-    size: int | None = (
-        64  # the only height and width it accepts, one norm weight per element of it;
-    )
-    # None: any size, one norm weight per channel
+    # The only height and width it accepts, with one norm weight per element; None: any size, one
+    # norm weight per channel.
+    size: int | None = 64
 
     # Where paper and release differ.
     norm: Literal["pre", "post"] = "pre"
@@ -67,7 +66,7 @@ class VSRTConfig:
     full_size_conv: bool = True  # a convolution at 4x size before the last one
     last_activation: bool = False  # a LeakyReLU after the last convolution
 
-    # What the paper's ablations take away, and the plain block that it argues against.
+    # The paper's ablations, and the plain Transformer block that it compares with.
     attention: Literal["stcsa", "linear", "none"] = "stcsa"
     feed_forward: Literal["boff", "towers", "token"] = "boff"
     flow: bool = True  # False: neighbours are joined as they are, not warped
@@ -200,9 +199,9 @@ class VSRT(nn.Module):
         return sr.unflatten(0, (b, stop - start))
 
     def _flows(self, clip: Tensor, cache: WindowCache | None) -> tuple[Tensor, Tensor] | None:
-        """Flow of every frame to its previous and to its next: (B, T, 2, H, W) twice.
+        """Flow of every frame to the previous and to the next one: (B, T, 2, H, W) twice.
 
-        The outermost frames lack one neighbour and take themselves for it.
+        At the ends of the clip the frame itself takes the place of the missing neighbour.
         """
         if (network := self.flow) is None:
             return None
@@ -278,7 +277,7 @@ class Layer(nn.Module):
     ) -> Tensor:
         """Features (B, T, C, H, W) and LR frames -> the frames in `keep`, updated.
 
-        The feed-forward of a frame reads its two neighbours, so attention answers for those too.
+        The feed-forward layer reads both neighbours of a frame, so attention includes those.
         """
         near = slice(max(0, keep.start - 1), min(x.shape[1], keep.stop + 1))
         inner = slice(keep.start - near.start, keep.stop - near.start)
@@ -333,9 +332,9 @@ def _attention(config: VSRTConfig) -> nn.Module | None:
 class FlowFeedForward(nn.Module):
     """Bidirectional optical-flow feed-forward (BOFF): one tower per direction, then fusion.
 
-    Each frame's neighbours are warped onto it and joined with its LR frame. All frames are
-    independent here (one hop per layer), so they run in parallel. With `feed_forward="towers"`
-    the towers see the frame's own features instead of its neighbours'.
+    Features of the neighbours are warped onto each frame and joined with the LR frame. The frames
+    are independent within a layer, so they run as one batch. With `feed_forward="towers"` the
+    towers take the frame's own features instead of its neighbours'.
     """
 
     def __init__(self, config: VSRTConfig) -> None:
@@ -378,10 +377,10 @@ class FlowFeedForward(nn.Module):
 
 
 def previous(x: Tensor) -> Tensor:
-    """For each frame the one before it; the first has itself. (B, T, ...) -> same."""
-    return x[:, [0, *range(x.shape[1] - 1)]]  # by numbers: joining slices would change the layout
+    """The previous frame of each frame, the first for itself: (B, T, ...) -> same."""
+    return x[:, [0, *range(x.shape[1] - 1)]]  # `cat` of slices would change the layout
 
 
 def following(x: Tensor) -> Tensor:
-    """For each frame the one after it; the last has itself. (B, T, ...) -> same."""
+    """The next frame of each frame, the last for itself: (B, T, ...) -> same."""
     return x[:, [*range(1, x.shape[1]), -1]]

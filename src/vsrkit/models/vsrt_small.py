@@ -1,14 +1,14 @@
-"""Our presets: the VSR-Transformer's two layers, arranged so that each frame passes each one once.
+"""The presets: the VSR-Transformer's two layers, arranged so that each frame passes each one once.
 
     flow         between neighbours, both directions, once per pair
     backward     b[t] = tower_b(lr[t], warp(b[t+1], flow_to_next[t]))
-    forward      f[t] = tower_f(lr[t], warp(f[t-1], flow_to_prev[t]))    BOFF, its result carried
+    forward      f[t] = tower_f(lr[t], warp(f[t-1], flow_to_prev[t]))    BOFF with carried output
     fuse         x[t] = lrelu(W [b[t], f[t]])
     attend       x[t] += STCSA(query x[t]; keys and values x[t-r .. t+r], nearby patches only)
     reconstruct  residual blocks, pixel shuffle x4, plus the enlarged frame
 
-The paper's feed-forward layer warps its neighbours' input (`propagation="hop"`); ours warps their
-result (`"carried"`), so that one layer sees the whole segment.
+The paper's feed-forward layer warps the input of the neighbours (`propagation="hop"`); the presets
+warp their output (`"carried"`), so that one layer sees the whole segment.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -42,11 +42,11 @@ Flows: TypeAlias = Sequence[Tensor | None]  # by frame, (B, 2, H, W)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SmallConfig:
-    """Everything that decides the network; `SMALL` is `vsrt-s`, `MEDIUM` is `vsrt-m`."""
+    """The network of a preset; `SMALL` is `vsrt-s`, `MEDIUM` is `vsrt-m`."""
 
     channels: int = 64
     tower_blocks: int = 4  # residual blocks per direction
-    # Or, block by block, the channels between its two convolutions; 0: there is no such block.
+    # Instead of `tower_blocks`: inner channels of each residual block; 0 leaves a block out.
     backward_widths: tuple[int, ...] = ()
     forward_widths: tuple[int, ...] = ()
     head_blocks: int = 1
@@ -54,13 +54,16 @@ class SmallConfig:
     flow: Literal["light", "spynet", "none"] = "light"
     flow_channels: int = 48  # of the light flow network
     tail: Literal["direct", "two-stage"] = "direct"
-    tail_widths: tuple[int, int] = (0, 64)  # of a two-stage tail: at 2x (0: as at 1x) and 4x size
+    tail_widths: tuple[int, int] = (
+        0,
+        64,
+    )  # channels of a two-stage tail at 2x size (0: as at 1x) and 4x size
     attention: bool = True
     attention_channels: int = 32
     attention_heads: int = 2
     patch: int = 4
-    span: int = 2  # patches that attention sees in each direction
-    reach: int = 1  # frames that attention sees in each direction
+    span: int = 2  # patches in reach of attention in each direction
+    reach: int = 1  # frames in reach of attention in each direction
     segment: int = 16
     warmup: int = 4
 
@@ -92,7 +95,7 @@ MEDIUM = SmallConfig(
         32, 48, 48, 32, 32, 48, 48, 48, 48, 48, 48, 48, 48, 48, 48,
     ),
     head_blocks=0,
-    tail="two-stage",  # a third of BasicVSR's, which one convolution at LR size does not replace
+    tail="two-stage",  # a third of BasicVSR's arithmetic; one convolution at LR size is not as good
     tail_widths=(48, 32),
     flow_channels=24,
     attention_channels=16,
@@ -171,8 +174,8 @@ class VSRTSmall(nn.Module):
     def forward(self, clip: Tensor, keep: slice | None = None) -> Tensor:
         """(B, T, 3, H, W) -> (B, T, 3, 4H, 4W), or only the frames in `keep`.
 
-        Every operation sees one frame at a time, so a frame's result does not depend on how many
-        others are asked for.
+        Every operation runs on one frame at a time, so that a frame's result does not depend on
+        `keep`.
         """
         if min(clip.shape[-2:]) < SMALLEST_SIDE:
             raise VsrkitError(
@@ -185,7 +188,7 @@ class VSRTSmall(nn.Module):
     def along(
         self, frames: list[Tensor], to_prev: Flows, to_next: Flows, keep: slice | None = None
     ) -> list[Tensor]:
-        """The frames (B, 3, 4H, 4W), all or those in `keep`, by the motion that is given."""
+        """The frames (B, 3, 4H, 4W), all or those in `keep`, with the given flows."""
         wanted = range(len(frames))[keep or slice(None)]
         reach = self.config.reach if self.attention else 0
         first, last = max(0, wanted.start - reach), min(len(frames), wanted.stop + reach) - 1
@@ -203,18 +206,18 @@ class VSRTSmall(nn.Module):
         )
 
     def fuse(self, backward: Tensor, forward: Tensor) -> Tensor:
-        """What both chains know of a frame: (B, C, H, W) twice -> same."""
+        """Join the features of both chains: (B, C, H, W) twice -> same."""
         return F.leaky_relu(self.fusion(torch.cat([backward, forward], 1)), 0.1)
 
     def reconstruct(
         self, frames: Sequence[Tensor], fused: Mapping[int, Tensor], wanted: Iterable[int]
     ) -> Iterator[Tensor]:
-        """The wanted frames (B, 3, 4H, 4W), from the features of all near them."""
+        """The wanted frames (B, 3, 4H, 4W), from the fused features of the frames near them."""
         for t, x in self.attend(fused, wanted):
             yield upsample_bilinear(frames[t], 4).add_(self.tail(self.head(x)))
 
     def flows(self, frames: list[Tensor]) -> tuple[Flows, Flows]:
-        """Each frame's flow to the previous and to the next, None where there is none."""
+        """Each frame's flow to the previous and to the next frame, None at the ends."""
         if self.training and len(frames) > 1:  # crops are small: all pairs at once
             there, back = self._pair(torch.cat(frames[:-1]), torch.cat(frames[1:]))
             count = len(frames) - 1
@@ -236,7 +239,7 @@ class VSRTSmall(nn.Module):
     def chain(
         self, tower: nn.Module, frames: Sequence[Tensor], flows: Flows, order: Iterable[int]
     ) -> Iterator[tuple[int, Tensor]]:
-        """Run a tower along time; each step gets the result of the one before, warped to it."""
+        """Run a tower along time; each step gets the warped output of the previous step."""
         carried: Tensor | None = None
         for t in order:
             flow = flows[t]
@@ -253,12 +256,12 @@ class VSRTSmall(nn.Module):
     def attend(
         self, fused: Mapping[int, Tensor], wanted: Iterable[int]
     ) -> Iterator[tuple[int, Tensor]]:
-        """Each wanted frame with what attention adds to it."""
+        """The features of each wanted frame plus the output of attention."""
         if self.attention is None:
             yield from ((t, fused[t]) for t in wanted)
             return
         reach = self.config.reach
-        projected: dict[int, Tokens] = {}  # of the frames that attention looks at now
+        projected: dict[int, Tokens] = {}  # of the frames in reach
         for t in wanted:
             near = [n for n in range(t - reach, t + reach + 1) if n in fused]
             projected = {n: projected.get(n) or self.attention.project(fused[n]) for n in near}
@@ -267,7 +270,7 @@ class VSRTSmall(nn.Module):
 
 
 class Fused(Mapping[int, Tensor]):
-    """What both chains know of each frame, joined when it is first asked for; theirs is freed."""
+    """Fused features by frame, computed on first access; the chains' features are then freed."""
 
     def __init__(
         self,
@@ -281,7 +284,7 @@ class Fused(Mapping[int, Tensor]):
         self.lock = Lock()
 
     def has_both(self, near: Iterable[int]) -> bool:
-        """Whether both chains have passed these frames, as far as they exist."""
+        """Whether both chains have finished those of these frames that exist."""
         return all(
             t in self.done or (t in self.backward and t in self.forward)
             for t in near
@@ -315,7 +318,7 @@ def _flow_network(config: SmallConfig) -> nn.Module:
 
 
 class DirectTail(nn.Module):
-    """One convolution to 48 channels and one pixel shuffle; starts at zero: the enlarged frame."""
+    """One convolution to 48 channels and one pixel shuffle; its initial output is zero."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()

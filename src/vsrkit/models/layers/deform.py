@@ -12,7 +12,7 @@ from vsrkit.models.layers.blocks import at_least_float32, conv3x3
 
 Pair: TypeAlias = tuple[int, int]  # of rows and columns
 
-CHUNK = 2**24  # sampled numbers held at once: 64 MB in float32
+CHUNK = 2**24  # sampled values held at once: 64 MB in float32
 
 
 def deform_conv(
@@ -27,18 +27,18 @@ def deform_conv(
     dilation: Pair = (1, 1),
     chunk: int = CHUNK,
 ) -> Tensor:
-    """A convolution whose taps each look `offset` away from their place, bilinearly.
+    """A convolution whose taps are moved by `offset` and sample bilinearly.
 
     x:      (N, C, H, W)
     offset: (N, 2 * G * K, Ho, Wo) in pixels for K = kh * kw taps in reading order and G groups of
             channels that move together: dy of the first tap, dx of the first tap, dy of the second
             ..., then the same for the next group
-    mask:   (N, G * K, Ho, Wo), a factor for every tap; None (the 2017 version) leaves it out
+    mask:   (N, G * K, Ho, Wo), a factor for every tap; None (the 2017 version) for none
     weight: (O, C / groups, kh, kw); bias: (O,)
-    chunk:  numbers to sample at once; rows are done in turns, and again in the backward pass, so
-            that memory stays bounded at any size
+    chunk:  values to sample at once: rows are processed in groups, and recomputed in the backward
+            pass, so that memory stays bounded at any size
 
-    Outside of the frame everything is 0. Returns (N, O, Ho, Wo) with the type of `x`.
+    The frame is padded with zeros. Returns (N, O, Ho, Wo) with the dtype of `x`.
     """
     taps = weight.shape[-2] * weight.shape[-1]
     n, c = x.shape[:2]
@@ -61,7 +61,7 @@ def deform_conv(
 def _positions(
     offset: Tensor, top: int, weight: Tensor, stride: Pair, padding: Pair, dilation: Pair
 ) -> Tensor:
-    """Where the taps look, in pixels (y, x): (N, 2GK, R, Wo) -> (N, G, K, R, Wo, 2).
+    """Positions of the taps in pixels (y, x): (N, 2GK, R, Wo) -> (N, G, K, R, Wo, 2).
 
     `top` is the number of the first of these R rows.
     """
@@ -83,11 +83,11 @@ def _positions(
 
 
 def _sample_and_mix(x: Tensor, positions: Tensor, mask: Tensor | None, weight: Tensor) -> Tensor:
-    """Read `x` at (N, G, K, R, Wo, 2), weigh by (N, GK, R, Wo), mix taps: -> (N, O, R, Wo)."""
+    """Sample `x` at (N, G, K, R, Wo, 2), multiply by (N, GK, R, Wo), convolve: -> (N, O, R, Wo)."""
     n, c, h, w = x.shape
     groups, taps, rows, width = positions.shape[1:5]
     with torch.autocast(x.device.type, enabled=False):
-        # Pixel centres sit at (2p + 1) / size - 1; unlike align_corners=True this works for one
+        # Pixel centres are at (2p + 1) / size - 1; unlike align_corners=True this works for one
         # row or column too.
         y = (2 * positions[..., 0] + 1) / h - 1
         grid = torch.stack([(2 * positions[..., 1] + 1) / w - 1, y], -1)
@@ -101,14 +101,14 @@ def _sample_and_mix(x: Tensor, positions: Tensor, mask: Tensor | None, weight: T
         read = read.view(n, groups, c // groups, taps, rows * width)
         if mask is not None:
             read = read * mask.to(wide.dtype).reshape(n, groups, 1, taps, rows * width)
-    split = c // weight.shape[1]  # groups of the convolution, not those that move together
+    split = c // weight.shape[1]  # groups of the convolution, not of the offsets
     columns = read.to(x.dtype).reshape(n, split, weight.shape[1] * taps, rows * width)
     out = weight.reshape(split, -1, weight.shape[1] * taps).to(x.dtype) @ columns
     return out.reshape(n, -1, rows, width)
 
 
 class DeformPack(nn.Module):
-    """A 3x3 deformable convolution that works out its offsets and masks from other features."""
+    """A 3x3 deformable convolution with offsets and masks computed from other features."""
 
     def __init__(self, channels: int, groups: int = 8) -> None:
         super().__init__()
@@ -121,7 +121,7 @@ class DeformPack(nn.Module):
         nn.init.zeros_(self.conv_offset.bias)  # type: ignore[arg-type]
 
     def forward(self, x: Tensor, features: Tensor) -> Tensor:
-        """Sample `x` where `features` say; (N, C, H, W) both -> same."""
+        """Sample `x` at offsets computed from `features`: (N, C, H, W) twice -> same."""
         first, second, mask = self.conv_offset(features).chunk(3, 1)
         offset = torch.cat([first, second], 1)
         return deform_conv(x, offset, mask.sigmoid(), self.weight, self.bias)

@@ -24,7 +24,7 @@ def per_frame(module: nn.Module, x: Tensor) -> Tensor:
 class ConvAttention(nn.Module):
     """Spatial-temporal convolutional self-attention (STCSA): patches of all frames attend to all.
 
-    Queries, keys and values come from convolutions; a token is a patch of C * p * p numbers.
+    Queries, keys and values come from convolutions; a token is a patch of C * p * p values.
     """
 
     def __init__(
@@ -55,12 +55,12 @@ class ConvAttention(nn.Module):
         return out + x[:, keep] if self.inner_residual else out
 
     def weights(self, x: Tensor, keep: slice) -> Tensor:
-        """How much each patch of the frames in `keep` looks at each of all: (B, heads, N, M)."""
+        """Attention weights of the patches in `keep` over all patches: (B, heads, N, M)."""
         q, k = self._heads(self.to_q, x[:, keep]), self._heads(self.to_k, x)
         return attention_weights(q, k, self.scaled)
 
     def _heads(self, layer: nn.Module, x: Tensor) -> Tensor:
-        """A layer's answer, cut into patches: (B, T, C, H, W) -> (B, heads, N, d)."""
+        """The output of a layer, cut into patches: (B, T, C, H, W) -> (B, heads, N, d)."""
         tokens = self._tokens(per_frame(layer, x))
         return rearrange(tokens, "b n (g d) -> b g n d", g=self.heads)
 
@@ -73,7 +73,7 @@ class ConvAttention(nn.Module):
         return rearrange(patches, "(b t) d n -> b (t n) d", b=x.shape[0])
 
     def _frames(self, tokens: Tensor, like: Tensor) -> Tensor:
-        """(B, N, C * p * p) -> the shape of `like`; where patches overlap, their mean."""
+        """(B, N, C * p * p) -> the shape of `like`; the mean of overlapping patches."""
         p, stride = self.patch, self.stride
         b, t, _, h, w = like.shape
         if stride == p:
@@ -110,13 +110,13 @@ class LinearAttention(nn.Module):
         )
 
     def weights(self, x: Tensor, keep: slice) -> Tensor:
-        """How much each patch of the frames in `keep` looks at each of all: (B, heads, N, M)."""
+        """Attention weights of the patches in `keep` over all patches: (B, heads, N, M)."""
         return attention_weights(
             self._heads(self.to_q, x[:, keep]), self._heads(self.to_k, x), self.scaled
         )
 
     def _heads(self, layer: nn.Module, x: Tensor) -> Tensor:
-        """A layer's answer for each patch: (B, T, C, H, W) -> (B, heads, N, d)."""
+        """The output of a layer for each patch: (B, T, C, H, W) -> (B, heads, N, d)."""
         p = self.patch
         tokens = rearrange(x, "b t c (i p) (j q) -> b (t i j) (c p q)", p=p, q=p)
         return rearrange(layer(tokens), "b n (g d) -> b g n d", g=self.heads)
@@ -135,7 +135,7 @@ class TokenFeedForward(nn.Module):
     def forward(
         self, x: Tensor, lr: Tensor, flows: tuple[Tensor, Tensor] | None, keep: slice
     ) -> Tensor:
-        """(B, T, C, H, W) -> the frames in `keep`; frames and flows are not looked at."""
+        """(B, T, C, H, W) -> the frames in `keep`; frames and flows are not used."""
         p = self.patch
         tokens = rearrange(x[:, keep], "b t c (i p) (j q) -> b t i j (c p q)", p=p, q=p)
         y = self.outer(F.relu(self.inner(tokens)))
@@ -166,10 +166,10 @@ def position_xyt(t: int, c: int, h: int, w: int) -> Tensor:
 def position_release(t: int, c: int, h: int, w: int, *, interleaved: bool) -> Tensor:
     """The position code that the released weights were trained with: (T, C, H, W).
 
-    The release hands (B, T, C, H, W) to a package that expects channels where time is. So the
-    frame number chooses a wave, and positions run over channel, row and column: there is no
-    temporal position in it. Versions of that package differ in the order of waves (`interleaved`
-    is 5.0.0 and later), which matters from seven frames on; the release used 4.0.0.
+    The release passes (B, T, C, H, W) to a package that expects channels in the place of time. So
+    the frame number selects a wave, positions are those of channel, row and column, and there is no
+    temporal position. Versions of that package differ in the order of waves (`interleaved` is 5.0.0
+    and later), which makes a difference for seven or more frames; the release used 4.0.0.
     """
     waves = 2 * math.ceil(t / 6)  # per axis
     frequency = 10000.0 ** (-2 * torch.arange(waves // 2) / waves)

@@ -1,4 +1,4 @@
-"""Resampling by banded matrices: MATLAB's bicubic `imresize`, and any other row of filter taps."""
+"""Resampling by banded matrices: MATLAB's bicubic `imresize` and other filters."""
 
 from fractions import Fraction
 from functools import lru_cache
@@ -10,18 +10,18 @@ from torch import Tensor
 
 from vsrkit.hardware.threads import single_thread
 
-# What stands in for pixels outside: `symmetric` mirrors with the edge pixel twice (MATLAB's
+# Pixels outside of the frame: `symmetric` mirrors with the edge pixel twice (MATLAB's
 # imresize), `reflect` with the edge pixel once, `replicate` repeats the edge pixel.
 Border: TypeAlias = Literal["symmetric", "reflect", "replicate"]
 
-BLOCK = 16  # output pixels per product: a band cut into small dense matrices is mostly not zeros
+BLOCK = 16  # output pixels per product: small dense blocks of the band contain few zeros
 
 
 def imresize(x: Tensor, scale: Fraction | int) -> Tensor:
     """MATLAB's `imresize(x, scale, 'bicubic')`: (..., H, W) -> (..., ceil(sH), ceil(sW)).
 
-    Keys' kernel with a = -0.5, stretched when it reduces (antialiasing), mirrored borders. The
-    weights are float64; the products are made in the number type of `x`.
+    Keys' kernel with a = -0.5, stretched for reduction (antialiasing), mirrored borders. The
+    weights are float64; the products have the dtype of `x`.
     """
     height, width = x.shape[-2:]
     return resample(
@@ -43,7 +43,7 @@ def fitted(x: Tensor, height: int, width: int) -> Tensor:
 
 def resample(x: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
     """`rows @ x @ columns.T` for banded matrices: (..., H, W) -> (..., H', W')."""
-    # No autocast: a picture is not for bfloat16. One thread: the products are small and many.
+    # No autocast: bfloat16 is too coarse for pictures. One thread: the products are many and small.
     with torch.autocast(x.device.type, enabled=False), single_thread():
         if rows.shape[0] * columns.shape[1] > rows.shape[1] * columns.shape[0]:
             return _along_rows(_along_columns(x, columns), rows)  # the smaller product first
@@ -61,7 +61,7 @@ def _along_columns(x: Tensor, matrix: Tensor) -> Tensor:
 
 
 def _blocks(matrix: Tensor) -> list[tuple[Tensor, slice]]:
-    """Each group of rows without the columns that are zero in all of them, and where it lies."""
+    """Groups of rows, cropped to the columns that are not all zero, and the slice of those."""
     result = []
     for block in matrix.split(BLOCK):
         used = block.any(0).nonzero()[:, 0]
@@ -71,10 +71,10 @@ def _blocks(matrix: Tensor) -> list[tuple[Tensor, slice]]:
 
 
 @lru_cache(maxsize=64)
-@torch.inference_mode(False)  # a kept matrix must also serve those who need gradients
+@torch.inference_mode(False)  # a cached matrix must also work where gradients are needed
 def bicubic_matrix(length: int, scale: Fraction) -> Tensor:
     """The (ceil(scale * length), length) float64 matrix that resizes one axis."""
-    stretch = min(scale, Fraction(1))  # a kernel that reduces is as wide as what it must blur
+    stretch = min(scale, Fraction(1))  # for reduction the kernel is stretched
     count = ceil(Fraction(4) / stretch) + 2
     out = torch.arange(ceil(length * scale), dtype=torch.float64)
     centre = (out + 0.5) / float(scale) - 0.5
@@ -85,9 +85,9 @@ def bicubic_matrix(length: int, scale: Fraction) -> Tensor:
 
 
 def tap_matrix(taps: Tensor, weights: Tensor, length: int, border: Border) -> Tensor:
-    """The (N, length) matrix whose row n has `weights[n]` (made to sum to one) at `taps[n]`.
+    """The (N, length) matrix whose row n has `weights[n]` (scaled to sum to one) at `taps[n]`.
 
-    taps, weights: (N, K); taps outside [0, length) fall back inside as `border` says.
+    taps, weights: (N, K); taps outside of [0, length) are moved inside according to `border`
     """
     weights = weights.double()
     weights = weights / weights.sum(1, keepdim=True)

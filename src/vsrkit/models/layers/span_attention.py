@@ -1,9 +1,9 @@
-"""Spatial-temporal convolutional self-attention over a bounded span: linear in pixels, seamless.
+"""Spatial-temporal convolutional self-attention over a bounded span, at a cost linear in pixels.
 
 A patch attends to the patches around it, `span` in each direction, in the frames at most `reach`
-away. Blocks of patches are multiplied at once for speed, but each patch sees only its own
-neighbourhood (the rest is masked), so that the blocks leave no trace. The heads' patch grids are
-shifted against each other, so that no line of pixels is a patch border for all of them.
+away. Blocks of patches are multiplied at once for speed; each patch attends only to its own
+neighbourhood (the rest is masked), so that block borders do not show. The patch grids of the heads
+are shifted against each other, so that no line of pixels is a patch border in all of them.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 from vsrkit.models.layers.blocks import conv3x3
 
-BLOCK = 8  # patches along the side of a block; decides speed, not the result
-HIDDEN = -1e4  # similarity of what may not be seen; finite, so that padding cannot make NaN
+BLOCK = 8  # patches along the side of a block; affects speed, not the result
+HIDDEN = -1e4  # similarity of masked patches; finite, so that padding cannot result in NaN
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Tokens:
     queries: list[Tensor]  # (B, I, J, BLOCK^2, d): by block
     keys: list[Tensor]  # (B, I', J', d): the grid of patches, `span` more on every side
     values: list[Tensor]
-    hidden: list[Tensor]  # (1, I', J', 1): patches that lie outside the frame
+    hidden: list[Tensor]  # (1, I', J', 1): patches outside of the frame
     size: tuple[int, int]
 
 
@@ -46,15 +46,15 @@ class SpanAttention(nn.Module):
         self.out = conv3x3(width, channels)
         nn.init.zeros_(self.out.weight)
         nn.init.zeros_(self.out.bias)  # type: ignore[arg-type]
-        # What a key's distance in frames, rows and columns (of patches) adds to its similarity:
-        # the position code. Distances, because the first frame of a segment means nothing.
+        # The position code: added to the similarity by a key's distance in frames, rows and columns
+        # (of patches). Relative, because absolute frame numbers depend on the segment.
         self.distance = nn.Parameter(torch.zeros(heads, 2 * reach + 1, (2 * span + 1) ** 2))
         place, outside = _neighbourhood(span)
         self.register_buffer("place", place, persistent=False)
         self.register_buffer("outside", outside, persistent=False)
 
     def project(self, x: Tensor) -> Tokens:
-        """Queries, keys and values of a frame (B, C, H, W); done once for all who look at it."""
+        """Queries, keys and values of a frame (B, C, H, W), computed once per frame."""
         q, k, v = (part.chunk(self.heads, 1) for part in self.to_qkv(x).chunk(3, 1))
         shifts = [self.shift(head) for head in range(self.heads)]
         inside = torch.ones_like(q[0][:1, :1])
@@ -67,15 +67,15 @@ class SpanAttention(nn.Module):
         )
 
     def forward(self, frame: Tokens, near: Mapping[int, Tokens]) -> Tensor:
-        """Attend from a frame to those `near` it, by their distance in frames: -> (B, C, H, W).
+        """Attend from a frame to the frames near it: -> (B, C, H, W).
 
-        near: -reach .. reach as far as those frames exist, the frame itself (0) included.
+        near: by distance in frames, -reach .. reach where they exist, including the frame (0)
         """
         heads = [self._head(head, frame, near) for head in range(self.heads)]
         return self.out(torch.cat(heads, 1))
 
     def _head(self, head: int, frame: Tokens, near: Mapping[int, Tokens]) -> Tensor:
-        """One head, its grid shifted by its share of a patch: -> (B, width / heads, H, W)."""
+        """One head, with its shifted grid: -> (B, width / heads, H, W)."""
         rows = []
         for row, weights in enumerate(self.weights(head, frame, near)):
             v = torch.cat([self._spans(other.values[head], row) for other in near.values()], 2)
@@ -83,10 +83,10 @@ class SpanAttention(nn.Module):
         return self._frame(torch.stack(rows, 1), self.shift(head), frame.size)
 
     def weights(self, head: int, frame: Tokens, near: Mapping[int, Tokens]) -> Iterator[Tensor]:
-        """How much each patch looks at each it could see, a row of blocks at a time: memory.
+        """Attention weights of every patch, one row of blocks at a time to save memory.
 
-        (B, J, BLOCK^2, frames * side^2), keys frame by frame and in reading order; the patches
-        that a block could see begin `span` above and to the left of it.
+        (B, J, BLOCK^2, frames * side^2): keys by frame, then in reading order; the keys of a block
+        begin `span` patches above and to the left of it.
         """
         bias = torch.cat([self._bias(head, distance) for distance in near], 1)
         for row in range(frame.queries[head].shape[1]):
@@ -98,11 +98,11 @@ class SpanAttention(nn.Module):
             yield similarity.softmax(-1)
 
     def shift(self, head: int) -> int:
-        """Pixels by which the patches of a head begin above and to the left of the frame."""
+        """Pixels by which the grid of a head starts above and to the left of the frame."""
         return head * self.patch // self.heads
 
     def _grid(self, x: Tensor, shift: int) -> Tensor:
-        """Tokens, with `span` more around the blocks: (B, c, H, W) -> (B, I', J', p * p * c)."""
+        """Tokens with a margin of `span` patches: (B, c, H, W) -> (B, I', J', p * p * c)."""
         margin = self.span * self.patch
         x = F.pad(x, self._padding(x, shift, shift + margin, margin))
         return rearrange(x, "b c (i p) (j q) -> b i j (p q c)", p=self.patch, q=self.patch)
@@ -120,24 +120,24 @@ class SpanAttention(nn.Module):
         )
 
     def _padding(self, x: Tensor, shift: int, before: int, after: int) -> tuple[int, int, int, int]:
-        """Left, right, top, bottom: to whole blocks after the shift, and `after` more."""
+        """Padding left, right, top, bottom: to whole blocks after the shift, plus `after`."""
         side = BLOCK * self.patch
         down, right = (-(size + shift) % side + after for size in x.shape[-2:])
         return before, right, before, down
 
     def _spans(self, grid: Tensor, row: int) -> Tensor:
-        """What one row of blocks can see: (B, I', J', d) -> (B, J, side^2, d)."""
+        """The tokens in reach of one row of blocks: (B, I', J', d) -> (B, J, side^2, d)."""
         side = BLOCK + 2 * self.span
         band = grid[:, row * BLOCK : row * BLOCK + side]
         return rearrange(band.unfold(2, side, BLOCK), "b m j d n -> b j (m n) d")
 
     def _bias(self, head: int, distance: int) -> Tensor:
-        """(BLOCK^2, side^2): what each key's place adds, and HIDDEN outside the neighbourhood."""
+        """(BLOCK^2, side^2): the position code of each key, HIDDEN outside of the neighbourhood."""
         added = self.distance[head, distance + self.reach][self.place]
         return added.masked_fill(self.outside, HIDDEN)
 
     def _frame(self, blocks: Tensor, shift: int, size: tuple[int, int]) -> Tensor:
-        """The inverse of `_blocks`, cut back to the frame."""
+        """The inverse of `_blocks`, cropped to the frame."""
         x = rearrange(
             blocks,
             "b i j (m n) (p q c) -> b c (i m p) (j n q)",
@@ -149,7 +149,7 @@ class SpanAttention(nn.Module):
 
 
 def _neighbourhood(span: int) -> tuple[Tensor, Tensor]:
-    """For each patch of a block and each it could see: index of their distance, and too far?"""
+    """For each query and key of a block: index of their distance, and whether it is too large."""
     side = BLOCK + 2 * span
     query, key = torch.arange(BLOCK), torch.arange(side) - span
     distance = key - query[:, None]  # (BLOCK, side)

@@ -1,4 +1,4 @@
-"""The authors' released weight files of the VSR-Transformer: their names and what they tell."""
+"""Tensor names and configuration of the authors' weight files of the VSR-Transformer."""
 
 import re
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ _PUBLIC_NAMES = (
 
 
 def public_name(name: str) -> str:
-    """The name of our tensor in the authors' release."""
+    """The name of a vsrkit tensor in the authors' release."""
     for pattern, replacement in _PUBLIC_NAMES:
         name, found = re.subn(pattern, replacement, name)
         if found:
@@ -40,15 +40,15 @@ def public_name(name: str) -> str:
 
 
 def translate(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Leave out the position code's frequencies, which follow from the number of frames."""
+    """Drop the frequencies of the position code, which follow from the number of frames."""
     kept = {name: value for name, value in tensors.items() if not name.endswith("penc.inv_freq")}
     return spynet_translate(kept)
 
 
 def detect(tensors: Mapping[str, Tensor]) -> VSRTConfig | None:
-    """Read the hyper-parameters off a file of the release; None if it is not one.
+    """The configuration of the tensors of a released file; None for other files.
 
-    No shape tells the number of frames (the release always has depth = frames) or of heads.
+    Shapes do not determine the number of frames (depth, in the release) or of heads.
     """
     norm = tensors.get("transformer.layers.0.0.fn.norm.weight")
     if norm is None or norm.dim() != 3:
