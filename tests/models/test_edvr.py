@@ -112,8 +112,8 @@ def authors_name(name: str) -> str:
     ("name", "value", "message"),
     [
         ("conv_hr.weight", None, "has no tensor 'conv_hr.weight'"),
-        ("conv_last.bias", torch.zeros(4), r"'conv_last.bias' has shape \(4,\), wanted \(3,\)"),
-        ("conv_more.bias", torch.zeros(4), "holds 'conv_more.bias', which this model does not"),
+        ("conv_last.bias", torch.zeros(4), r"'conv_last.bias' has shape \(4,\), expected \(3,\)"),
+        ("conv_more.bias", torch.zeros(4), "contains 'conv_more.bias', which this model does not"),
         ("fusion.feat_fusion.weight", torch.zeros(8, 16, 1, 1), "edvr, but other shapes"),
         ("fusion.feat_fusion.weight", torch.zeros(8), "edvr, but other shapes"),
     ],

@@ -54,10 +54,7 @@ class SmallConfig:
     flow: Literal["light", "spynet", "none"] = "light"
     flow_channels: int = 48  # of the light flow network
     tail: Literal["direct", "two-stage"] = "direct"
-    tail_widths: tuple[int, int] = (
-        0,
-        64,
-    )  # channels of a two-stage tail at 2x size (0: as at 1x) and 4x size
+    tail_widths: tuple[int, int] = (0, 64)  # of a two-stage tail: at 2x (0: as at 1x) and 4x size
     attention: bool = True
     attention_channels: int = 32
     attention_heads: int = 2
