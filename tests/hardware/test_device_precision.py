@@ -25,9 +25,7 @@ from vsrkit.models.zoo import build_model
 @pytest.fixture
 def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("VSRKIT_CACHE", str(tmp_path))
-    monkeypatch.setattr(
-        device_module, "bfloat16_works", lambda: True
-    )  # no child process: it takes seconds
+    monkeypatch.setattr(device_module, "bfloat16_works", lambda: True)  # no child process
     return tmp_path / "speeds.json"
 
 
