@@ -6,7 +6,7 @@ import pytest
 
 from vsrkit.cli import progress as shown
 from vsrkit.cli.progress import Pace, seconds_left, show_progress
-from vsrkit.upscale.parts import Progress
+from vsrkit.upscale.options import Progress
 
 
 @pytest.fixture

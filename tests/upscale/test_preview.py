@@ -9,7 +9,7 @@ from tests.upscale.test_fidelity import folder
 from vsrkit.inference.engine import Engine, upscale_frames
 from vsrkit.models.layers.resample import fitted
 from vsrkit.models.spec import Carried, Segments, Window
-from vsrkit.upscale.parts import Progress
+from vsrkit.upscale.options import Progress
 from vsrkit.upscale.preview import LINE, chosen, preview_video
 from vsrkit.video.images import read_image
 from vsrkit.video.read import open_source

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as Bar
 
-from vsrkit.upscale.parts import Progress
+from vsrkit.upscale.options import Progress
 
 STAGES = {"scan": "looking for cuts", "upscale": "upscaling", "write": "writing the file"}
 

@@ -1,13 +1,16 @@
-"""Free and peak memory, sizes as text, and how the C library reuses freed memory."""
+"""Free and peak memory, sizes as text, and clips that are read a few rows at a time to save it."""
 
 import ctypes
 import re
 import sys
+from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 import torch
+from torch import Tensor
 
 from vsrkit.errors import VsrkitError
 
@@ -91,3 +94,31 @@ def keep_freed_memory(limit: int = 1 << 30) -> None:
         mallopt(M_MMAP_THRESHOLD, LARGEST_HEAP_BLOCK)
         mallopt(M_TRIM_THRESHOLD, limit)
         mallopt(M_ARENA_MAX, 1)  # one heap for all threads: heaps of threads keep no large blocks
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """A clip or frame whose rows are computed or loaded on demand.
+
+    shape: (..., H, W).
+    read: takes the first row and the row after the last, returns (..., rows, W).
+    """
+
+    shape: tuple[int, ...]
+    read: Callable[[int, int], Tensor]
+
+    def whole(self) -> Tensor:
+        """All rows."""
+        return self.read(0, self.shape[-2])
+
+
+def as_rows(x: Tensor | Rows) -> Rows:
+    """A tensor (..., H, W) as Rows."""
+    if isinstance(x, Rows):
+        return x
+    return Rows(tuple(x.shape), lambda start, stop: x[..., start:stop, :])
+
+
+def as_tensor(x: Tensor | Rows) -> Tensor:
+    """All rows as one tensor (..., H, W)."""
+    return x.whole() if isinstance(x, Rows) else x

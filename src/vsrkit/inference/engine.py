@@ -21,13 +21,12 @@ from vsrkit.hardware.device import (
     resolve_precision,
     set_memory_layout,
 )
-from vsrkit.hardware.memory import keep_freed_memory
+from vsrkit.hardware.memory import Rows, as_rows, keep_freed_memory
 from vsrkit.inference.tiles import plan_grid, run_pasted, run_tiled
 from vsrkit.inference.windows import Padding, Piece, pieces
 from vsrkit.models.layers.blocks import pad_to
 from vsrkit.models.layers.window_cache import WindowCache
 from vsrkit.models.spec import Carried, Spec, Window
-from vsrkit.video.rows import Rows, as_rows
 
 States: TypeAlias = list[Any]  # of a model that carries one, by tile
 

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vsrkit.video.rows import Rows
+from vsrkit.hardware.memory import Rows
 
 
 @dataclass(frozen=True, slots=True)

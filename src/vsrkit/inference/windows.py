@@ -9,8 +9,8 @@ from typing import Literal, TypeAlias
 import torch
 from torch import Tensor
 
+from vsrkit.hardware.memory import Rows
 from vsrkit.models.spec import Carried, Context, Segments, Window
-from vsrkit.video.rows import Rows
 
 # What replaces frames before the first and after the last frame of a shot.
 Padding: TypeAlias = Literal["replicate", "reflection", "reflection_circle", "circle"]

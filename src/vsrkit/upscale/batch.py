@@ -10,8 +10,7 @@ from tempfile import TemporaryDirectory
 from vsrkit.errors import StoppedError, VideoError, VsrkitError
 from vsrkit.upscale.fidelity import check_page, write_report
 from vsrkit.upscale.job import Upscaled, mux_parts, upscale_video
-from vsrkit.upscale.options import UpscaleOptions
-from vsrkit.upscale.parts import OnProgress, Progress
+from vsrkit.upscale.options import OnProgress, Progress, UpscaleOptions
 from vsrkit.upscale.pipe import RawVideo, piped, upscale_stream, write_parts, write_y4m
 from vsrkit.upscale.prepare import configure_input, open_input, prepare, stride_of
 from vsrkit.upscale.preview import preview_video

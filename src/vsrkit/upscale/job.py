@@ -2,24 +2,23 @@
 
 import logging
 import os
+import signal
+import threading
 import time
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from vsrkit.errors import StoppedError, VideoError
 from vsrkit.inference.engine import Engine
-from vsrkit.upscale.options import DEFAULT_OPTIONS, ResolvedOptions, UpscaleOptions
-from vsrkit.upscale.parts import (
-    Index,
+from vsrkit.upscale.options import (
+    DEFAULT_OPTIONS,
     OnProgress,
-    Part,
     Progress,
-    fingerprint,
-    plan_parts,
-    scan,
+    ResolvedOptions,
+    UpscaleOptions,
 )
 from vsrkit.upscale.prepare import (
     PreparedJob,
@@ -28,10 +27,19 @@ from vsrkit.upscale.prepare import (
     resolve_options,
     stride_of,
 )
-from vsrkit.upscale.produce import FrameDone, JobContext, JobEvent, TileHalved
+from vsrkit.upscale.produce import FrameDone, JobContext, JobEvent, PartDone, TileHalved, produce
 from vsrkit.upscale.target import Target, finish_images, image_names, open_target
-from vsrkit.upscale.work_folder import Manifest, WorkFolder, remove_leftovers
-from vsrkit.upscale.workers import PartsInProgress, engines_for, run_parts, stop_on_interrupt
+from vsrkit.upscale.work_folder import (
+    Index,
+    Manifest,
+    Part,
+    WorkFolder,
+    fingerprint,
+    plan_parts,
+    remove_leftovers,
+    scan,
+)
+from vsrkit.upscale.workers import engines_for, run_parts
 from vsrkit.video.codecs import Encoding
 from vsrkit.video.mux import assemble
 from vsrkit.video.probe import UPRIGHT
@@ -101,14 +109,15 @@ def upscale_video(
         )
         spec = prepared.engine.spec
         stride = stride_of(spec, options.quality)
-        engines = engines_for(prepared.engine, options.workers)
         manifest = _manifest(folder, earlier, resolved, video, on_progress)
         index = manifest.index
         parts = list(plan_parts(index.shots, spec.context, stride=stride))
         job = _context(video, goal, folder, prepared, len(index.times))
         resumed = len(index.times)
         if not cleanup_only:
-            resumed = _make_missing(parts, job, engines, manifest, on_progress)
+            resumed = _make_missing(
+                parts, job, prepared.engine, options.workers, manifest, on_progress
+            )
             on_progress(Progress(stage="write", done=0, total=1))
             _finish(goal, job, parts, index)
             on_progress(Progress(stage="write", done=1, total=1))
@@ -177,7 +186,8 @@ def _manifest(
 def _make_missing(
     parts: list[Part],
     job: JobContext,
-    engines: list[Engine],
+    engine: Engine,
+    workers: int,
     manifest: Manifest,
     on_progress: OnProgress,
 ) -> int:
@@ -208,7 +218,10 @@ def _make_missing(
     if missing:
         show(missing[0].start)  # speed is measured from here: frames of a part may come at once
     with stop_on_interrupt(in_progress.describe_wait) as stop:
-        run_parts(missing, job, engines, on_event, stop)
+        if workers == 1:
+            produce(_until(missing, stop), job, engine, on_event)
+        else:
+            run_parts(missing, job, engines_for(engine, workers), on_event, stop)
     left = [part for part in parts if not job.folder.part(part.number).exists()]
     if left:
         kept = total - sum(part.stop - part.start for part in left)
@@ -216,6 +229,68 @@ def _make_missing(
             f"stopped; {kept} of {total} frames are finished, run the same command to resume"
         )
     return resumed
+
+
+class PartsInProgress:
+    """The parts that are being computed: how much of them is left, and for how long."""
+
+    def __init__(self, missing: Sequence[Part]) -> None:
+        self._missing = {part.number: part for part in missing}
+        self._done = {part.number: 0 for part in missing}
+        self._begin = time.monotonic()
+
+    def count(self, event: JobEvent) -> None:
+        """Take account of a frame or a part."""
+        match event:
+            case FrameDone(number):
+                part = next(p for p in self._missing.values() if p.start <= number < p.stop)
+                self._done[part.number] += 1
+            case PartDone(number):
+                del self._missing[number]
+
+    def describe_wait(self) -> str:
+        """What Ctrl-C waits for, and how long that takes."""
+        begun = [part for part in self._missing.values() if self._done[part.number]]
+        begun = begun or list(self._missing.values())[:1]
+        done = sum(self._done[part.number] for part in begun)
+        left = sum(part.stop - part.start for part in begun) - done
+        all_done = sum(self._done.values())
+        text = f"finishing the current part, {left} more frames"
+        if all_done:
+            seconds = (time.monotonic() - self._begin) / all_done * left
+            text += (
+                f", about {seconds:.0f} s" if seconds < 100 else f", about {seconds / 60:.0f} min"
+            )
+        return f"{text}; Ctrl-C again stops at once and discards {done} frames"
+
+
+@contextmanager
+def stop_on_interrupt(describe_wait: Callable[[], str]) -> Iterator[threading.Event]:
+    """An event that Ctrl-C sets, with a warning; a second Ctrl-C raises KeyboardInterrupt."""
+    stop = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop  # only the main thread can handle signals
+        return
+    before = signal.getsignal(signal.SIGINT)
+
+    def on_interrupt(number: int, frame: object) -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        stop.set()
+        log.warning("%s", describe_wait())
+
+    signal.signal(signal.SIGINT, on_interrupt)
+    try:
+        yield stop
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _until(parts: Sequence[Part], stop: threading.Event) -> Iterator[Part]:
+    for part in parts:
+        if stop.is_set():
+            return
+        yield part
 
 
 def _finish(goal: Target, job: JobContext, parts: list[Part], index: Index) -> None:

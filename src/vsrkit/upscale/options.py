@@ -1,6 +1,6 @@
-"""Options of an upscaling job: as the user gives them, and as the job runs and stores them."""
+"""Options of an upscaling job, as given and as resolved for the manifest; and its progress."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
@@ -105,6 +105,20 @@ class UpscaleOptions:
 
 
 DEFAULT_OPTIONS = UpscaleOptions()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far a job is. `shot` is the one of the frame that was finished last, from 1."""
+
+    stage: Literal["scan", "upscale", "write"]
+    done: int
+    total: int | None  # None during the scan of a source whose header has no number of frames
+    shot: int = 0
+    shots: int = 0
+
+
+OnProgress: TypeAlias = Callable[[Progress], None]
 
 
 class ResolvedOptions(BaseModel):

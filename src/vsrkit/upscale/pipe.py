@@ -18,9 +18,8 @@ from vsrkit.errors import VideoError
 from vsrkit.inference.engine import Engine, upscale_marked
 from vsrkit.inference.shots import mark_cuts
 from vsrkit.models.layers.resample import fitted
-from vsrkit.upscale.parts import PART_FRAMES
 from vsrkit.upscale.produce import prefetch
-from vsrkit.upscale.work_folder import WorkFolder
+from vsrkit.upscale.work_folder import PART_FRAMES, WorkFolder
 from vsrkit.video.codecs import Encoding
 from vsrkit.video.encode import Encoder, encode_frames, write_packets
 from vsrkit.video.mux import Y4M_FRAME, y4m_header

@@ -16,7 +16,7 @@ from vsrkit.hardware.device import resolve_device
 from vsrkit.hardware.memory import format_size
 from vsrkit.inference.engine import Engine, make_engine
 from vsrkit.inference.memory import FRAME, MemoryPlan, plan_memory
-from vsrkit.models.spec import Spec, Window
+from vsrkit.models.spec import Carried, Spec, Window
 from vsrkit.models.weights import model_digest
 from vsrkit.models.zoo import default_model, load_model
 from vsrkit.upscale.options import Quality, ResolvedOptions, UpscaleOptions
@@ -98,6 +98,10 @@ def prepare(
     if options.tile and options.tile < spec.minimum:
         raise VsrkitError(
             f"--tile is 0 for whole frames or at least {spec.minimum} pixels, not {options.tile}"
+        )
+    if options.workers > 1 and isinstance(spec.context, Carried):
+        raise VsrkitError(
+            "this model passes a state from frame to frame and runs in one process; use --workers 1"
         )
     info = source.info
     if any(component.is_alpha for component in VideoFormat(info.pix_fmt).components):

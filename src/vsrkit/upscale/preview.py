@@ -7,16 +7,16 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from vsrkit.hardware.memory import as_tensor
 from vsrkit.inference.engine import Engine
 from vsrkit.inference.windows import plan_pieces
 from vsrkit.models.layers.resample import fitted
 from vsrkit.models.spec import Carried, Context
-from vsrkit.upscale.parts import OnProgress, Part, Progress, scan
+from vsrkit.upscale.options import OnProgress, Progress
 from vsrkit.upscale.produce import PartPiece, read_pieces, upscale_pieces, whole_piece
-from vsrkit.upscale.work_folder import WorkFolder
+from vsrkit.upscale.work_folder import Part, WorkFolder, scan
 from vsrkit.video.images import write_image
 from vsrkit.video.read import Source, orient
-from vsrkit.video.rows import as_tensor
 
 LINE = 4  # pixels; width of the white line between the two pictures
 

@@ -12,19 +12,18 @@ from torch import Tensor
 
 from vsrkit.errors import VideoError, VsrkitError
 from vsrkit.hardware.files import write_atomically
+from vsrkit.hardware.memory import Rows, as_tensor
 from vsrkit.inference.engine import Engine, States
 from vsrkit.inference.memory import halved
 from vsrkit.inference.windows import Piece, PiecePlan
 from vsrkit.models.layers.resample import fitted
 from vsrkit.models.spec import Carried
-from vsrkit.upscale.parts import Part
-from vsrkit.upscale.work_folder import WorkFolder, load_states, save_states
+from vsrkit.upscale.work_folder import Part, WorkFolder, load_states, save_states
 from vsrkit.video.codecs import Encoding
 from vsrkit.video.encode import encode_frames, write_packets
 from vsrkit.video.images import encode_png
 from vsrkit.video.probe import UPRIGHT, Orientation
 from vsrkit.video.read import Picture, Source, orient
-from vsrkit.video.rows import Rows, as_tensor
 
 STRIPE = 128  # rows that are converted to RGB at once if frames are never whole
 POLL_S = 0.2  # seconds between checks whether the other thread has stopped

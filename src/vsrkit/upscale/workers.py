@@ -1,16 +1,11 @@
-"""Run the parts of a job, in this process or shared among several, until done or Ctrl-C.
-
-The bytes of the output do not depend on the number of processes.
-"""
+"""Share the parts of a job among processes; the output does not depend on their number."""
 
 import copy
-import logging
 import multiprocessing
 import os
 import signal
 import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from multiprocessing.queues import Queue
@@ -22,76 +17,12 @@ import torch
 from vsrkit.errors import VsrkitError
 from vsrkit.hardware.memory import keep_freed_memory
 from vsrkit.inference.engine import Engine
-from vsrkit.models.spec import Carried
-from vsrkit.upscale.parts import Part
-from vsrkit.upscale.produce import FrameDone, JobContext, JobEvent, OnEvent, PartDone, produce
-
-log = logging.getLogger("vsrkit")
-
-
-class PartsInProgress:
-    """The parts that are being computed: how much of them is left, and for how long."""
-
-    def __init__(self, missing: Sequence[Part]) -> None:
-        self._missing = {part.number: part for part in missing}
-        self._done = {part.number: 0 for part in missing}
-        self._begin = time.monotonic()
-
-    def count(self, event: JobEvent) -> None:
-        """Take account of a frame or a part."""
-        match event:
-            case FrameDone(number):
-                part = next(p for p in self._missing.values() if p.start <= number < p.stop)
-                self._done[part.number] += 1
-            case PartDone(number):
-                del self._missing[number]
-
-    def describe_wait(self) -> str:
-        """What Ctrl-C waits for, and how long that takes."""
-        begun = [part for part in self._missing.values() if self._done[part.number]]
-        begun = begun or list(self._missing.values())[:1]
-        done = sum(self._done[part.number] for part in begun)
-        left = sum(part.stop - part.start for part in begun) - done
-        all_done = sum(self._done.values())
-        text = f"finishing the current part, {left} more frames"
-        if all_done:
-            seconds = (time.monotonic() - self._begin) / all_done * left
-            text += (
-                f", about {seconds:.0f} s" if seconds < 100 else f", about {seconds / 60:.0f} min"
-            )
-        return f"{text}; Ctrl-C again stops at once and discards {done} frames"
-
-
-@contextmanager
-def stop_on_interrupt(describe_wait: Callable[[], str]) -> Iterator[threading.Event]:
-    """An event that Ctrl-C sets, with a warning; a second Ctrl-C raises KeyboardInterrupt."""
-    stop = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield stop  # only the main thread can handle signals
-        return
-    before = signal.getsignal(signal.SIGINT)
-
-    def on_interrupt(number: int, frame: object) -> None:
-        if stop.is_set():
-            raise KeyboardInterrupt
-        stop.set()
-        log.warning("%s", describe_wait())
-
-    signal.signal(signal.SIGINT, on_interrupt)
-    try:
-        yield stop
-    finally:
-        signal.signal(signal.SIGINT, before)
+from vsrkit.upscale.produce import JobContext, OnEvent, produce
+from vsrkit.upscale.work_folder import Part
 
 
 def engines_for(engine: Engine, workers: int) -> list[Engine]:
     """One engine for each process, distributed over all GPUs."""
-    if isinstance(engine.spec.context, Carried) and workers > 1:
-        raise VsrkitError(
-            "this model passes a state from frame to frame and runs in one process; use --workers 1"
-        )
-    if workers == 1:
-        return [engine]
     count = torch.cuda.device_count() if engine.device == "cuda" else 0
     if count < 2:
         return [engine] * workers
@@ -113,9 +44,6 @@ def run_parts(
 
     on_event: called in this process for the events of all processes.
     """
-    if len(engines) == 1:
-        produce(_until(parts, stop), job, engines[0], on_event)
-        return
     context = multiprocessing.get_context("spawn")
     # Each worker takes the next part from one queue, so that each moves forward in the video.
     todo: Any = context.Queue()
@@ -154,13 +82,6 @@ def _interrupts_blocked() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _until(parts: Sequence[Part], stop: threading.Event) -> Iterator[Part]:
-    for part in parts:
-        if stop.is_set():
-            return
-        yield part
 
 
 def _listen(

@@ -19,7 +19,7 @@ from av.video.format import VideoFormat
 from av.video.frame import VideoFrame
 from torch import Tensor
 
-from vsrkit.video.rows import Rows, as_rows
+from vsrkit.hardware.memory import Rows, as_rows
 
 Samples: TypeAlias = np.ndarray  # (H, W), integers or float32
 Siting: TypeAlias = Literal["left", "center", "topleft", "top"]

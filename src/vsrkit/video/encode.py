@@ -22,9 +22,9 @@ from torch import Tensor
 
 from vsrkit.errors import VideoError
 from vsrkit.hardware.files import temporary_path, write_atomically
+from vsrkit.hardware.memory import Rows, as_tensor
 from vsrkit.video.codecs import CONTAINERS, Encoding, rule_of
 from vsrkit.video.colour import BT709, LIMITED, Colour, from_rgb, layout_of, set_colour_tags
-from vsrkit.video.rows import Rows, as_tensor
 
 os.environ.setdefault("SVT_LOG", "1")  # errors only: SVT-AV1 does not use FFmpeg's log
 

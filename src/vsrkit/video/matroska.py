@@ -34,11 +34,6 @@ class Element:
         return _whole_bytes(self.kind) + _length(len(self.content)) + self.content
 
 
-def needs_display_size(form: str, sample_aspect: Fraction) -> bool:
-    """Whether `set_display_size` must be called for a file of this format."""
-    return form in ("matroska", "webm") and sample_aspect != 1
-
-
 def display_size(width: int, height: int, sample_aspect: Fraction) -> tuple[int, int]:
     """The (width, height) at which a video is displayed, neither smaller than stored.
 

@@ -18,7 +18,7 @@ from vsrkit.video.audio import Packet
 from vsrkit.video.codecs import CONTAINERS, Encoding
 from vsrkit.video.colour import FULL, layout_of
 from vsrkit.video.encode import EncodedPacket, configure, read_packets
-from vsrkit.video.matroska import PLACEHOLDER, display_size, needs_display_size, set_display_size
+from vsrkit.video.matroska import PLACEHOLDER, display_size, set_display_size
 from vsrkit.video.probe import open_container, video_stream
 from vsrkit.video.read import Source
 from vsrkit.video.streams import OutputStream, copy_streams, valid_metadata
@@ -64,7 +64,7 @@ def assemble(
             else:
                 with open_container(source.path) as old:
                     _mux_with_other_streams(target, video, old, parts, clock, source, encoding)
-        if needs_display_size(form, encoding.sample_aspect):
+        if _needs_display_size(form, encoding.sample_aspect):
             width, height = display_size(encoding.width, encoding.height, encoding.sample_aspect)
             set_display_size(path, width=width, height=height)
         sync_file(path)
@@ -223,7 +223,7 @@ def _mux_with_other_streams(
 
 def _write_header(target: OutputContainer, video: VideoStream, encoding: Encoding) -> None:
     """Write the header; after this, no stream can be added or changed."""
-    if needs_display_size(target.format.name, encoding.sample_aspect):
+    if _needs_display_size(target.format.name, encoding.sample_aspect):
         video.metadata["title"] = video.metadata.get("title", "") + PLACEHOLDER
     target.start_encoding()
 
@@ -262,3 +262,8 @@ def _other_packets(
 def _seconds(packet: Packet) -> Fraction:
     time = packet.dts if packet.dts is not None else packet.pts
     return (time or 0) * packet.time_base
+
+
+def _needs_display_size(form: str, sample_aspect: Fraction) -> bool:
+    """Whether `set_display_size` must be called for a file of this format."""
+    return form in ("matroska", "webm") and sample_aspect != 1

@@ -19,6 +19,7 @@ from torch import Tensor
 from vsrkit.errors import VideoError
 from vsrkit.video.colour import FULL, Colour, to_rgb
 from vsrkit.video.images import (
+    DECODERS,
     is_image,
     natural_order,
     read_image,
@@ -109,7 +110,7 @@ def open_source(path: str | Path, *, frame_rate: Fraction = Fraction(25)) -> Sou
         if not images:
             raise VideoError(f"no file matches {path}")
         return _image_source(path, images, frame_rate)
-    if is_image(path):
+    if path.suffix.lower() in DECODERS and not path.name.startswith("."):
         if not path.exists():
             raise VideoError(f"{path} does not exist")
         return _image_source(path, [path], frame_rate)
