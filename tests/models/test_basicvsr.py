@@ -1,4 +1,4 @@
-"""BasicVSR: exact to BasicSR, whole or in segments, loadable from every public style."""
+"""BasicVSR: exact to BasicSR, in segments, loadable from every public naming style."""
 
 from dataclasses import replace
 
@@ -38,13 +38,13 @@ def test_gradients_equal_basicsr():
 
 
 @pytest.mark.parametrize("keep", [slice(0, 1), slice(1, 3), slice(2, 5), slice(4, 5)])
-def test_keep_equals_a_cut_of_all(keep):
+def test_keep_equals_a_slice_of_all_frames(keep):
     clip, model = golden("basicvsr_small")["input"][..., :16, :16], small()
     with torch.no_grad():
         assert torch.equal(model(clip, keep=keep), model(clip)[:, keep])
 
 
-def test_stops_early_where_nothing_more_is_wanted():
+def test_passes_stop_at_the_last_frame_needed():
     model, runs = small(), {"backward": 0, "forward": 0}
 
     def count(name):
@@ -64,7 +64,7 @@ def test_one_frame_is_enough():
     assert small()(torch.rand(1, 1, 3, 12, 10)).shape == (1, 1, 3, 48, 40)
 
 
-def test_segments_come_closer_to_the_whole_clip_with_warmup():
+def test_warmup_brings_segments_closer_to_the_whole_clip():
     torch.manual_seed(0)
     model, shot = small(), torch.rand(6, 3, 8, 8)
     with torch.no_grad():
@@ -96,7 +96,7 @@ def test_names_of_mmediting_are_translated():
 
 
 def test_loads_a_file_in_the_style_of_mmediting(tmp_path):
-    """Named as mmagic saves: a prefix, a step counter, other names; found by its tensors alone."""
+    """As mmagic saves it: a prefix, a step counter, other names."""
     model = small()
     back = {public: foreign for foreign, public in about()["mmedit_names"]["basicvsr"].items()}
     tensors = {
@@ -121,7 +121,7 @@ def test_loads_a_file_of_basicsr(tmp_path):
 
 @pytest.mark.weights
 def test_trained_weights_beat_bicubic(monkeypatch):
-    """Needs `vsrkit weights get`: a moving edge is sharper than interpolation makes it."""
+    """Needs `vsrkit weights get`: a moving edge is sharper than by interpolation."""
     name = "basicvsr-vimeo90k-bi"
     monkeypatch.setenv("VSRKIT_CACHE", str(USERS_CACHE))
     if local_weights(name) is None:

@@ -1,4 +1,4 @@
-"""What every architecture of the zoo must do, so that the pipeline need not know its name."""
+"""The contract that every architecture of the zoo fulfils."""
 
 import copy
 from functools import cache
@@ -62,13 +62,13 @@ WITHOUT_PUBLIC_FILES = ("bicubic", "vsrt-small")
 FLOAT32 = Precision("float32", channels_last=False)
 
 
-def test_every_architecture_is_under_contract():
+def test_every_architecture_has_a_small_configuration():
     assert list(SMALL) == list(ARCHITECTURES)
 
 
 @cache
 def small(name: str) -> nn.Module:
-    """A small net of this architecture with no weight at 0, where some layers start."""
+    """A small network of this architecture, with no layer that is initialised to zero."""
     torch.manual_seed(0)
     model = ARCHITECTURES[name].build(SMALL[name]).eval()
     with torch.no_grad():
@@ -78,7 +78,7 @@ def small(name: str) -> nn.Module:
 
 
 def clip_for(model: nn.Module, *, batch: int = 1, frames: int | None = None) -> torch.Tensor:
-    """A smooth clip of the smallest usual size that the model takes."""
+    """A smooth clip of a small size that the model accepts."""
     spec = model.spec
     side = spec.tile or max(8, spec.minimum)
     length = spec.context.size if isinstance(spec.context, Window) else max(3, spec.min_frames)
@@ -95,7 +95,7 @@ def emits_all(model: nn.Module) -> bool:
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_scales_and_answers_as_its_spec_says(name):
+def test_output_shape_follows_the_spec(name):
     model = small(name)
     clip = clip_for(model)
     assert isinstance(model, VideoModel)
@@ -111,7 +111,7 @@ def test_scales_and_answers_as_its_spec_says(name):
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_clips_of_a_batch_do_not_meet(name):
+def test_clips_of_a_batch_are_independent(name):
     model = small(name)
     both = clip_for(model, batch=2)
     with torch.no_grad():
@@ -121,7 +121,7 @@ def test_clips_of_a_batch_do_not_meet(name):
 
 
 @pytest.mark.parametrize("name", [name for name in SMALL if name != "bicubic"])
-def test_gradients_reach_every_parameter_and_lead_downhill(name):
+def test_gradients_reach_every_parameter_and_reduce_the_loss(name):
     model = copy.deepcopy(small(name))
     clip = clip_for(model)
 
@@ -140,7 +140,7 @@ def test_gradients_reach_every_parameter_and_lead_downhill(name):
 
 
 @pytest.mark.parametrize("name", [name for name in SMALL if emits_all(small(name))])
-def test_keep_equals_a_cut_of_all(name):
+def test_keep_equals_a_slice_of_all_frames(name):
     model = small(name)
     clip = clip_for(model)
     middle = clip.shape[1] // 2
@@ -155,7 +155,7 @@ def test_keep_equals_a_cut_of_all(name):
 @pytest.mark.parametrize(
     "name", [name for name in SMALL if isinstance(small(name).spec.context, Carried)]
 )
-def test_steps_equal_the_clip_at_once(name):
+def test_steps_equal_one_call_with_the_clip(name):
     model = small(name)
     clip = clip_for(model, frames=4)
     state = model.start(clip[:, 1]) if model.spec.context.needs_second_frame else None
@@ -168,7 +168,7 @@ def test_steps_equal_the_clip_at_once(name):
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_odd_sizes_come_back_at_their_size_for_any_chunk(name):
+def test_odd_sizes_give_the_same_output_for_any_chunk(name):
     engine = Engine(small(name), FLOAT32)
     shot = torch.rand(3, 3, 7, 9, generator=torch.Generator().manual_seed(2))
     scale = engine.spec.scale
@@ -230,9 +230,9 @@ def test_flow_pairs(targets, frame, expected):
 
 
 class Float32Products(TorchDispatchMode):
-    """Convolutions and matrix products of bfloat16 tensors, added up in float32.
+    """Convolutions and matrix products of bfloat16 tensors, accumulated in float32.
 
-    Processors do so; where they cannot, PyTorch takes seconds for what here takes milliseconds.
+    As processors with bfloat16 do; on others, PyTorch's emulation takes seconds.
     """
 
     PRODUCTS = tuple(
@@ -263,7 +263,7 @@ def test_bfloat16_is_close(name):
 
 
 @pytest.mark.parametrize("name", [name for name in SMALL if name != "bicubic"])  # no weights
-def test_saved_and_loaded_it_is_the_same(name, tmp_path):
+def test_a_saved_model_loads_with_the_same_output(name, tmp_path):
     model = small(name)
     save_model(tmp_path / "it.safetensors", model)
     loaded = load_model(tmp_path / "it.safetensors")

@@ -41,7 +41,7 @@ def test_full_size_has_the_published_parameters_and_names(name, config, paramete
 
 
 def test_every_filter_sums_to_one():
-    """Without the residual, a grey frame stays grey (inside, where no zeros are around)."""
+    """Without the residual, a grey frame stays grey, except near the zero padding."""
     model = DUF(DUFConfig(**SMALL)).eval()
     torch.nn.init.zeros_(model.conv3d_r2.weight)
     torch.nn.init.zeros_(model.conv3d_r2.bias)

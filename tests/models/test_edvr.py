@@ -55,7 +55,7 @@ def test_full_size_has_the_published_parameters_and_names(name):
 
 
 @pytest.mark.parametrize("config", [*CASES.values(), replace(SMALL, attention=False)])
-def test_hyper_parameters_are_read_off_the_shapes(config):
+def test_configuration_is_detected_from_shapes(config):
     with torch.device("meta"):
         model = EDVR(config)
     assert detect({public_name(name): v for name, v in model.state_dict().items()}) == config
@@ -118,7 +118,7 @@ def authors_name(name: str) -> str:
         ("fusion.feat_fusion.weight", torch.zeros(8), "edvr, but other shapes"),
     ],
 )
-def test_the_first_tensor_that_does_not_fit_is_named(tmp_path, name, value, message):
+def test_the_error_names_the_first_tensor_that_does_not_fit(tmp_path, name, value, message):
     model = EDVR(replace(SMALL, channels=8, groups=2, extract_blocks=1, reconstruct_blocks=1))
     tensors = {public_name(k): v for k, v in model.state_dict().items()} | {name: value}
     torch.save({k: v for k, v in tensors.items() if v is not None}, tmp_path / "x.pth")
@@ -137,6 +137,6 @@ def test_deblurring_keeps_the_size():
         EDVRConfig(deblur_only=True)
 
 
-def test_another_number_of_frames_is_told():
+def test_another_number_of_frames_is_an_error():
     with pytest.raises(VsrkitError, match="takes 5 frames at once, got 4"):
         EDVR(SMALL)(torch.rand(1, 4, 3, 8, 8))

@@ -1,4 +1,4 @@
-"""Self-ensemble: a mean over views that undo themselves, with the model's own manners."""
+"""Self-ensemble: the mean over transformed clips, with the interface of the model."""
 
 import pytest
 import torch
@@ -22,7 +22,7 @@ BOTH_WAYS = Spec(scale=4, context=Segments(4, 2))
 FLOAT32 = Precision("float32", channels_last=False)
 
 
-def test_views_undo_themselves():
+def test_every_view_is_inverted_exactly():
     frames = torch.rand(2, 3, 5, 7)
     seen = views(BOTH_WAYS)
     assert len(set(seen)) == 16
@@ -34,13 +34,13 @@ def test_views_undo_themselves():
     ("context", "count"),
     [(Window(1, "all"), 8), (Carried(), 8), (Window(5), 16), (Segments(4, 2), 16)],
 )
-def test_time_is_reversed_only_for_models_that_look_both_ways(context, count):
+def test_time_is_reversed_only_for_models_that_use_past_and_future(context, count):
     seen = views(Spec(scale=4, context=context))
     assert len(seen) == count
     assert any(view.reverse for view in seen) == (count == 16)
 
 
-def test_few_views_are_different_in_space_and_time():
+def test_the_first_views_differ_in_space_and_time():
     first, second = views(BOTH_WAYS, 2)
     assert first == views(BOTH_WAYS, 1)[0]
     assert second.mirror
@@ -55,8 +55,8 @@ def test_a_symmetric_model_is_not_changed():
     torch.testing.assert_close(Ensemble(bicubic)(clip), bicubic(clip), rtol=0, atol=1e-5)
 
 
-def test_the_answer_turns_with_the_question():
-    """What an ensemble says to a turned clip is what it says to the clip, turned."""
+def test_a_transformed_clip_gives_the_transformed_output():
+    """The ensemble commutes with flips and transposition."""
     torch.manual_seed(0)
     net = Ensemble(EDVR(EDVRConfig(channels=4, groups=2, frames=3, reconstruct_blocks=1))).eval()
     clip = torch.rand(1, 3, 3, 8, 12)
@@ -71,14 +71,14 @@ def test_the_answer_turns_with_the_question():
         assert (net.model(clip.flip(-1)).flip(-1) - net.model(clip)).abs().max() > 1e-3
 
 
-def test_keep_is_kept_under_reversal():
+def test_keep_selects_the_same_frames_in_reversed_views():
     net = Ensemble(BasicVSR(BasicVSRConfig(channels=4, blocks=1)), 2).eval()
     clip = torch.rand(1, 4, 3, 8, 8)
     with torch.no_grad():
         torch.testing.assert_close(net(clip, keep=slice(0, 1)), net(clip)[:, :1], rtol=0, atol=1e-6)
 
 
-def test_a_carried_state_has_one_for_each_view():
+def test_every_view_has_its_own_carried_state():
     torch.manual_seed(0)
     net = Ensemble(RRN(RRNConfig(channels=4, blocks=1))).eval()
     shot = torch.rand(3, 3, 6, 8)
@@ -88,7 +88,7 @@ def test_a_carried_state_has_one_for_each_view():
     torch.testing.assert_close(streamed, whole, rtol=0, atol=1e-5)
 
 
-def test_it_fits_where_the_model_fits():
+def test_it_has_the_interface_of_the_model():
     model = RRN(RRNConfig(channels=4, blocks=1))
     net = Ensemble(model)
     assert isinstance(net, nn.Module)
@@ -96,7 +96,7 @@ def test_it_fits_where_the_model_fits():
     assert net.config is model.config
 
 
-def test_the_command_line_names_it(tmp_path):
+def test_the_command_line_option(tmp_path):
     write_vid4(tmp_path / "Vid4", frames=2)
     words = ["evaluate", "-m", "bicubic", "--ensemble", "--views", "2", "--data", tmp_path / "Vid4"]
     done = CliRunner().invoke(app, [str(word) for word in words])

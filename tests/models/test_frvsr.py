@@ -49,12 +49,12 @@ def test_full_size_has_the_published_parameters_and_names(name, config, paramete
 
 
 @pytest.mark.parametrize("config", [*CASES.values(), FRVSRConfig(channels=8, blocks=3)])
-def test_hyper_parameters_are_read_off_the_shapes(config):
+def test_configuration_is_detected_from_shapes(config):
     with torch.device("meta"):
         model = FRVSR(config)
     assert detect(model.state_dict()) == config
 
 
-def test_sides_that_do_not_divide_by_eight():
+def test_sides_that_are_not_multiples_of_eight():
     model = FRVSR(FRVSRConfig(channels=4, blocks=1)).eval()
     assert model(torch.rand(1, 2, 3, 15, 9)).shape == (1, 2, 3, 60, 36)

@@ -1,4 +1,4 @@
-"""IconVSR: exact to BasicSR, key frames where the authors put them."""
+"""IconVSR: exact to BasicSR, with the authors' key frames."""
 
 import pytest
 import torch
@@ -24,7 +24,7 @@ def model():
     return filled("iconvsr_small_p2", IconVSR(SMALL), public_name)
 
 
-def test_equals_basicsr_and_keep_equals_a_cut_of_all(model):
+def test_equals_basicsr_and_keep_equals_a_slice(model):
     case = golden("iconvsr_small_p2")
     with torch.no_grad():
         sr = model(case["input"])
@@ -39,7 +39,7 @@ def test_gradients_equal_basicsr(model):
     )
 
 
-def test_a_short_clip_is_told(model):
+def test_a_short_clip_is_an_error(model):
     with pytest.raises(VsrkitError, match="takes 5 frames or more, got 4"):
         model(torch.rand(1, 4, 3, 8, 8))
 
@@ -48,7 +48,7 @@ def test_a_short_clip_is_told(model):
     ("reach", "ends"),
     [(2, ([4, 3, 0, 1], [8, 9, 6, 5])), (3, ([6, 5, 4, 0], [9, 5, 4, 3]))],
 )
-def test_the_clip_is_extended_as_the_authors_do(reach, ends):
+def test_the_clip_is_extended_as_in_the_authors_code(reach, ends):
     numbers = neighbourhood(10, reach)
     assert numbers[: len(ends[0])] == ends[0]
     assert numbers[-4:] == ends[1]

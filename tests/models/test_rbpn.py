@@ -1,4 +1,4 @@
-"""RBPN: exact to the authors' code for given flows; ours need no weights."""
+"""RBPN: exact to the authors' code for given flows; Horn-Schunck finds a shift."""
 
 import pytest
 import torch
@@ -27,7 +27,7 @@ def test_full_size_has_the_published_parameters_and_names():
 
 
 @pytest.mark.parametrize("config", [RBPNConfig(), SMALL])
-def test_hyper_parameters_are_read_off_the_shapes(config):
+def test_configuration_is_detected_from_shapes(config):
     with torch.device("meta"):
         model = RBPN(config)
     assert detect({public_name(name): v for name, v in model.state_dict().items()}) == config
@@ -42,7 +42,7 @@ def test_given_flows_are_used():
 
 @pytest.mark.parametrize("move", [(3, 2), (-1, 0), (5, -4)])
 def test_flow_finds_a_moved_picture(move):
-    """Brightness of smooth blobs, moved by whole pixels: right to a tenth of a pixel inside."""
+    """Smooth blobs moved by whole pixels; accurate to a tenth of a pixel away from borders."""
     torch.manual_seed(0)
     coarse = torch.rand(1, 3, 14, 18)
     wide = torch.nn.functional.interpolate(coarse, scale_factor=6, mode="bicubic").clamp(0, 1)

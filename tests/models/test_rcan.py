@@ -16,7 +16,7 @@ def test_equals_basicsr_with_gradients():
     check_gradients("rcan_small", model, sr)
 
 
-def test_every_frame_by_itself():
+def test_frames_are_independent():
     model, clip = RCAN(SMALL).eval(), torch.rand(1, 3, 3, 8, 9)
     with torch.no_grad():
         torch.testing.assert_close(model(clip, keep=slice(1, 2))[0], model(clip[0, 1:2, None])[0])
@@ -59,7 +59,7 @@ def test_loads_the_authors_file(tmp_path):
         assert torch.equal(loaded(clip), model(clip))
 
 
-def test_not_every_body_is_rcan():
+def test_other_networks_with_a_body_are_not_detected():
     assert (
         detect(translate({"body.0.weight": torch.zeros(1), "tail.1.weight": torch.zeros(1)}))
         is None

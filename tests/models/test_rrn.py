@@ -21,8 +21,8 @@ def test_equals_the_authors_code(name, config):
     torch.testing.assert_close(sampled(sr), case["output"], rtol=0, atol=1e-5)
 
 
-def test_the_pipeline_lets_it_see_the_second_frame_first():
-    """The authors' rule for the frame before the first holds in a stream, and after a cut."""
+def test_the_first_step_uses_the_second_frame():
+    """The second frame takes the place of the one before the first, also after a cut."""
     case, model = golden("rrn_small"), filled("rrn_small", RRN(SMALL), public_name)
     shot = case["input"][0]
     with torch.no_grad():
@@ -35,7 +35,7 @@ def test_the_pipeline_lets_it_see_the_second_frame_first():
     torch.testing.assert_close(found[8], alone[0], rtol=0, atol=1e-5)
 
 
-def test_every_tile_of_the_pipeline_has_its_own_state():
+def test_every_tile_has_its_own_state():
     torch.manual_seed(0)
     model, shot = RRN(RRNConfig(channels=4, blocks=1)).eval(), torch.rand(3, 3, 40, 40)
     whole = torch.stack(list(upscale_frames(shot, Engine(model, FLOAT32))))

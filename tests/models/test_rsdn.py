@@ -38,7 +38,7 @@ def test_full_size_has_the_published_parameters_and_names():
 
 
 @pytest.mark.parametrize("config", [RSDNConfig(), RSDNConfig(channels=8, blocks=2)])
-def test_hyper_parameters_are_read_off_the_shapes(config):
+def test_configuration_is_detected_from_shapes(config):
     with torch.device("meta"):
         model = RSDN(config)
     assert detect({public_name(name): v for name, v in model.state_dict().items()}) == config

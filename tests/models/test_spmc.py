@@ -27,7 +27,7 @@ def test_splat_equals_scalar_loops_with_gradients(scale):
     torch.testing.assert_close(flow.grad, case[f"x{scale}.grad_flow"], rtol=0, atol=1e-4)
 
 
-def test_splat_without_motion_hits_every_fourth_pixel():
+def test_splat_without_motion_fills_every_fourth_pixel():
     frame = torch.rand(1, 2, 3, 4)
     out = splat(frame, torch.zeros(1, 2, 3, 4), 4)
     assert torch.equal(out[..., ::4, ::4], frame)

@@ -30,7 +30,7 @@ def test_names_of_mmediting_are_translated():
 @pytest.mark.parametrize(
     "config", [TDANConfig(), TDANConfig(channels=8, frames=7, groups=2, extract_blocks=3)]
 )
-def test_hyper_parameters_are_read_off_the_shapes(config):
+def test_configuration_is_detected_from_shapes(config):
     with torch.device("meta"):
         model = TDAN(config)
     assert detect({public_name(name): v for name, v in model.state_dict().items()}) == config

@@ -1,4 +1,4 @@
-"""TOFlow: exact to BasicSR on frames of full size, fed by bicubic."""
+"""TOFlow: exact to BasicSR on frames enlarged by bicubic interpolation."""
 
 import pytest
 import torch
@@ -56,7 +56,7 @@ def test_names_of_mmediting_are_translated():
 
 
 def test_a_file_without_mean_and_std_gets_them(tmp_path):
-    """mmagic leaves the normalisation to its data pipeline."""
+    """mmagic normalises in its data pipeline."""
     model = TOFlow(TOFlowConfig())
     tensors = {public_name(n): v for n, v in model.state_dict().items() if n not in ("mean", "std")}
     save_file(tensors, tmp_path / "tof.safetensors")

@@ -1,4 +1,4 @@
-"""VESPCN: the layout that we read out of the paper, checked by a second implementation."""
+"""VESPCN: the network of the paper, compared with a second implementation."""
 
 import pytest
 import torch
@@ -28,7 +28,7 @@ def test_parameters_and_names(name):
     assert detect(model.state_dict()) == CASES[name]
 
 
-def test_colour_is_bicubic_and_brightness_the_networks():
+def test_chroma_is_bicubic_and_luma_from_the_network():
     model, clip = VESPCN(VESPCNConfig()).eval(), torch.rand(1, 3, 3, 8, 8)
     with torch.no_grad():
         y, colour = rgb_to_ycbcr(model(clip)[:, 0]).split([1, 2], 1)
@@ -38,7 +38,7 @@ def test_colour_is_bicubic_and_brightness_the_networks():
     torch.testing.assert_close(colour, bicubic, rtol=0, atol=1e-5)
 
 
-def test_brightness_and_colour_there_and_back():
+def test_ycbcr_round_trip():
     frames = torch.rand(2, 3, 4, 4)
     torch.testing.assert_close(ycbcr_to_rgb(rgb_to_ycbcr(frames)), frames, rtol=0, atol=1e-6)
     white = rgb_to_ycbcr(torch.ones(3, 1, 1)).flatten()

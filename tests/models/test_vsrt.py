@@ -1,4 +1,4 @@
-"""The VSR-Transformer: exact to the release, and every option does what it says."""
+"""The VSR-Transformer: exact to the release, and every option has an effect."""
 
 import json
 from dataclasses import replace
@@ -27,7 +27,7 @@ TINY = replace(
 
 
 def filled(config: VSRTConfig) -> VSRT:
-    """A model with the weights that follow from their public names."""
+    """A model with weights generated from their public names."""
     model = VSRT(config).eval()
     for name, value in model.named_parameters():
         value.data = tensor_for(public_name(name), value.shape)
@@ -49,7 +49,7 @@ def run(small):
     return sr.detach(), loss.item()
 
 
-def test_whole_model_equals_the_release(run):
+def test_the_model_equals_the_release(run):
     sr, _ = run
     torch.testing.assert_close(sr[..., ::4, ::4], GOLDEN["whole.output"], atol=1e-4, rtol=0)
     detail = sr[..., 100:140, 100:140]
@@ -161,7 +161,7 @@ def test_keep_gives_the_same_frames(small, keep):
 
 
 @pytest.mark.parametrize("stride", [1, 2, 4])
-def test_overlapping_patches_fold_back_to_what_was_unfolded(stride):
+def test_overlapping_patches_fold_back_to_the_input(stride):
     attention = VSRT(replace(TINY, patch=8, stride=stride)).layers[0].attention
     x = torch.rand(2, 3, 6, 16, 24)
     tokens = attention._tokens(x)
@@ -219,7 +219,7 @@ def test_every_option_changes_the_output_and_trains(name):
 
 
 @pytest.mark.parametrize("config", [PAPER, replace(PAPER, stride=4)])
-def test_the_papers_net_takes_any_multiple_of_its_patch(config):
+def test_the_papers_network_accepts_any_multiple_of_the_patch(config):
     config = replace(
         config, depth=1, channels=6, tower_blocks=1, extract_blocks=1, reconstruct_blocks=1
     )
@@ -229,7 +229,7 @@ def test_the_papers_net_takes_any_multiple_of_its_patch(config):
     assert sr.isfinite().all()
 
 
-def test_hyper_parameters_are_read_off_a_released_file(small):
+def test_configuration_of_a_released_file_is_detected(small):
     tensors = {public_name(name): value for name, value in small.state_dict().items()}
     assert detect(tensors) == replace(SMALL, frames=2)  # depth stands in for the frames
     assert detect({"fusion.weight": torch.zeros(1)}) is None
@@ -260,7 +260,7 @@ def test_public_names_are_those_of_the_release(small):
         ((1, 3, 3, 24, 16), "takes 16x16 pixels only, got 24x16"),
     ],
 )
-def test_a_wrong_clip_is_refused_in_one_line(shape, message):
+def test_an_invalid_clip_is_reported_in_one_line(shape, message):
     with pytest.raises(VsrkitError, match=message) as error:
         VSRT(TINY)(torch.rand(shape))
     assert "\n" not in str(error.value)
@@ -275,7 +275,7 @@ def test_a_wrong_clip_is_refused_in_one_line(shape, message):
         ({"depth": 0}, "positive"),
     ],
 )
-def test_an_impossible_configuration_is_refused(change, message):
+def test_an_invalid_configuration_is_an_error(change, message):
     with pytest.raises(ValueError, match=message):
         replace(TINY, **change)
 
@@ -290,7 +290,7 @@ def test_bfloat16_stays_close_to_float32():
     assert 10 * torch.log10(1 / (rounded - exact).square().mean()) > 50
 
 
-def test_two_clips_at_once_equal_one_after_the_other():
+def test_a_batch_of_two_equals_two_calls():
     model = filled(TINY)
     clips = torch.rand(2, 3, 3, 16, 16)
     with torch.no_grad():
@@ -302,7 +302,7 @@ def test_two_clips_at_once_equal_one_after_the_other():
     )  # batches may be summed in other order
 
 
-def test_the_norm_answers_in_the_layout_it_is_given():
+def test_the_norm_preserves_the_memory_format():
     norm = FrameNorm([8, 6, 6])
     torch.nn.init.normal_(norm.weight)
     torch.nn.init.normal_(norm.bias)

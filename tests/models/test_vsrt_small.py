@@ -13,7 +13,7 @@ TINY = SmallConfig(channels=8, tower_blocks=1, head_blocks=1, attention_channels
 
 
 def awake(config: SmallConfig) -> VSRTSmall:
-    """A fresh model whose parts that start at zero do something."""
+    """A model with random values for the parameters that are initialised to zero."""
     torch.manual_seed(0)
     model = VSRTSmall(config).eval()
     with torch.no_grad():
@@ -32,7 +32,7 @@ def test_any_size_and_any_number_of_frames(h, w, frames):
     assert sr.isfinite().all()
 
 
-def test_frames_below_sixteen_pixels_are_refused():
+def test_frames_below_sixteen_pixels_are_an_error():
     with pytest.raises(VsrkitError, match="at least 16x16, got 15x20"):
         VSRTSmall(TINY)(torch.rand(1, 1, 3, 15, 20))
 
@@ -46,8 +46,8 @@ def test_keep_gives_the_same_bits(keep, propagation):
         assert torch.equal(model(clip, keep=keep), model(clip)[:, keep])
 
 
-def test_training_and_running_give_the_same_output():
-    """In training all pairs of frames pass the flow network at once."""
+def test_training_and_evaluation_mode_give_the_same_output():
+    """In training, all pairs of frames pass the flow network as one batch."""
     model = awake(TINY)
     clip = torch.rand(2, 4, 3, 24, 24)
     with torch.no_grad():
@@ -76,7 +76,7 @@ def test_carried_sees_the_whole_clip_and_hop_only_its_neighbours():
         {"reach": 2},
     ],
 )
-def test_parts_can_be_taken_away(change):
+def test_every_option_changes_the_output_and_trains(change):
     model = awake(replace(TINY, **change))
     clip = torch.rand(1, 3, 3, 32, 32)
     sr = model(clip)
@@ -86,7 +86,7 @@ def test_parts_can_be_taken_away(change):
         assert not torch.allclose(sr, awake(TINY)(clip), atol=1e-6)
 
 
-def test_a_fresh_model_is_the_enlarged_frame():
+def test_the_initial_output_is_the_enlarged_frame():
     clip = torch.rand(1, 2, 3, 16, 16)
     base = torch.nn.functional.interpolate(clip[0], scale_factor=4, mode="bilinear")
     with torch.no_grad():
@@ -106,7 +106,7 @@ def test_bfloat16_stays_close_to_float32():
 
 
 def test_with_basicvsr_weights_it_is_basicvsr():
-    """With SPyNet, all blocks, the two-stage tail and attention at zero nothing else is left."""
+    """With SPyNet, all blocks, the two-stage tail, no head and attention at zero."""
     torch.manual_seed(1)
     teacher = BasicVSR(BasicVSRConfig(channels=16, blocks=3)).eval()
     config = SmallConfig(

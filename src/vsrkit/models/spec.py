@@ -70,14 +70,14 @@ class Spec:
 
 @runtime_checkable
 class VideoModel(Protocol):
-    """An `nn.Module` with a `spec` and a frozen config dataclass.
+    """An `nn.Module` with a `spec`, an `anatomy` and a frozen config dataclass.
 
     Call: (B, T, 3, H, W) float RGB in [0, 1] -> (B, T', 3, sH, sW), not clamped. T' is 1 for
     `Window(emits="centre")`, else T. Models that emit every frame take `keep`, a slice of the
-    frames that are wanted, and skip what feeds only the others: `model(clip, keep=k)` equals
+    frames to return, and skip what only the others need: `model(clip, keep=k)` equals
     `model(clip)[:, k]`. `Carried` models also have `step(frame, state) -> (sr, state)` with
-    frames (B, 3, H, W) and `state=None` at the start of a shot. Models whose spec says so take
-    `cache`, a `WindowCache`, and compute features and flows of overlapping windows once.
+    frames (B, 3, H, W) and `state=None` at the start of a shot. Models with `uses_window_cache`
+    take `cache`, a `WindowCache`, and compute features and flows of overlapping windows once.
     """
 
     spec: Spec

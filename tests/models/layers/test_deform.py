@@ -72,14 +72,14 @@ def test_chunks_bound_the_memory(monkeypatch):
 
 
 @pytest.mark.parametrize("chunk", [2**24, 50], ids=["whole", "row by row"])
-def test_gradients_are_those_of_small_differences(chunk):
+def test_gradients_equal_finite_differences(chunk):
     torch.manual_seed(0)
     shapes = [(1, 4, 4, 5), (1, 36, 4, 5), (1, 18, 4, 5), (3, 4, 3, 3), (3,)]
     inputs = [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
     assert torch.autograd.gradcheck(lambda *args: deform_conv(*args, chunk=chunk), inputs)
 
 
-def test_keeps_the_number_type():
+def test_output_has_the_dtype_of_the_input():
     x = torch.rand(1, 4, 6, 6, dtype=torch.bfloat16)
     out = deform_conv(x, torch.zeros(1, 18, 6, 6), None, torch.rand(4, 4, 3, 3))
     assert out.dtype == torch.bfloat16
@@ -96,7 +96,7 @@ def test_pack_equals_basicsr():
     torch.testing.assert_close(out, data["output"], rtol=0, atol=5e-6)
 
 
-def test_a_fresh_pack_looks_straight_ahead_with_half_weight():
+def test_initial_offsets_are_zero_and_masks_half():
     pack, x = DeformPack(8, groups=2), torch.rand(1, 8, 6, 6)
     torch.testing.assert_close(
         pack(x, x), F.conv2d(x, pack.weight, padding=1) / 2, rtol=0, atol=1e-5

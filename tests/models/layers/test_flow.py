@@ -58,7 +58,7 @@ def test_warp_follows_the_convention():
     torch.testing.assert_close(warp(x, flow)[..., :-1, :], x[..., 1:, :])
 
 
-def test_warp_has_the_gradients_of_small_differences():
+def test_warp_gradients_equal_finite_differences():
     torch.manual_seed(0)
     x, flow = (torch.randn(1, c, 4, 5, dtype=torch.float64, requires_grad=True) for c in (3, 2))
     assert torch.autograd.gradcheck(warp, (x, flow))
@@ -82,8 +82,8 @@ def test_warp_reads_inside_the_frame_if_flow_is_nan(padding):
 
 @pytest.mark.parametrize("size", [(2, 2), (2, 7), (13, 24)])
 @torch.no_grad()
-def test_warp_of_channels_last_features_is_that_of_any_others(size):
-    """Far outside, at the border, at whole pixels; in double the sums agree to all digits."""
+def test_warp_of_channels_last_features_equals_the_contiguous_one(size):
+    """Flow to far outside, the border and whole pixels, compared in float64."""
     torch.manual_seed(0)
     x = torch.randn(2, 16, *size, dtype=torch.float64)
     flow = torch.randn(2, 2, *size, dtype=torch.float64) * 6
@@ -102,7 +102,7 @@ def test_warp_of_channels_last_features_stays_inside_for_any_flow():
 
 
 def test_warp_never_samples_with_a_bfloat16_grid():
-    """319 is not a bfloat16 number: such a grid reads outside a 320-pixel row."""
+    """bfloat16 cannot represent 319: such a grid reads outside of a row of 320 pixels."""
     x, flow = torch.rand(1, 2, 9, 320), torch.rand(1, 2, 9, 320) * 8 - 4
     wanted = warp(x, flow, padding="border")
     with torch.autocast("cpu", torch.bfloat16):
@@ -114,7 +114,7 @@ def test_warp_never_samples_with_a_bfloat16_grid():
 
 
 def assert_same_flow(flow, wanted):
-    """1e-5 of the flow's range: processors round thirty 7x7 convolutions in a row differently."""
+    """Within 1e-5 of the flow's range: processors round thirty 7x7 convolutions differently."""
     torch.testing.assert_close(flow, wanted, atol=1e-5 * wanted.abs().max().item(), rtol=0)
 
 
@@ -145,7 +145,7 @@ def test_spynet_has_the_published_number_of_parameters():
 
 
 @pytest.mark.parametrize(("h", "w"), [(16, 16), (17, 31), (45, 64)])
-def test_light_flow_answers_in_both_directions_at_any_size(h, w):
+def test_light_flow_has_both_directions_at_any_size(h, w):
     net = LightFlow(channels=8).eval()
     torch.nn.init.normal_(net.levels[-1][-1].weight, std=0.1)
     a, b = torch.rand(2, 3, h, w), torch.rand(2, 3, h, w)
@@ -156,7 +156,7 @@ def test_light_flow_answers_in_both_directions_at_any_size(h, w):
     assert there.abs().max() > 0
 
 
-def test_a_fresh_light_flow_follows_a_shift():
+def test_an_untrained_light_flow_finds_a_shift():
     torch.manual_seed(0)
     still = F.interpolate(torch.rand(1, 3, 20, 20), (104, 104), mode="bicubic")
     a, b = still[..., 4:68, 4:68], still[..., 2:66, 7:71]  # 3 pixels to the left, 2 down
@@ -169,7 +169,7 @@ def test_a_fresh_light_flow_follows_a_shift():
         assert (found - wanted).abs().max() < 0.4
 
 
-def test_light_flow_does_not_move_what_is_equal():
+def test_light_flow_of_equal_frames_is_zero():
     frame = torch.rand(1, 3, 32, 32)
     there, back = LightFlow(channels=8)(frame, frame)
     # a warp by nothing is exact but for the rounding of its coordinates

@@ -19,7 +19,7 @@ def golden(name: str) -> Tensor:
     ("name", "scale"),
     [("61x83.in", 4), ("61x83.in", 2), ("impulse32.in", 4)],
 )
-def test_reduces_as_the_reference_does(name: str, scale: int) -> None:
+def test_reduction_equals_the_reference(name: str, scale: int) -> None:
     wanted = golden(name.replace(".in", f".down{scale}"))
     # The reference made its weights in float32, which is good to about one unit of 2**-23.
     torch.testing.assert_close(
@@ -27,14 +27,14 @@ def test_reduces_as_the_reference_does(name: str, scale: int) -> None:
     )
 
 
-def test_enlarges_as_the_reference_does() -> None:
+def test_enlargement_equals_the_reference() -> None:
     sr = imresize(golden("40x40.in").double(), 4)[:, ::8].float()
     # Twice the tolerance of reducing: negative lobes are larger beside a kernel of four taps.
     torch.testing.assert_close(sr, golden("40x40.up4_every_8th_row"), atol=4e-7, rtol=0)
 
 
 @pytest.mark.parametrize("scale", [Fraction(1, 3), Fraction(2, 3), Fraction(5, 4), Fraction(3)])
-def test_any_rational_scale_keeps_a_flat_picture_flat(scale: Fraction) -> None:
+def test_a_constant_picture_stays_constant_for_any_scale(scale: Fraction) -> None:
     out = imresize(torch.full((3, 17, 23), 0.3, dtype=torch.float64), scale)
     assert out.shape == (3, -(-17 * scale // 1), -(-23 * scale // 1))
     torch.testing.assert_close(out, torch.full_like(out, 0.3))
@@ -59,12 +59,12 @@ def test_blocks_equal_the_whole_product() -> None:
     ("border", "first_row"),
     [("symmetric", [2, 1, 0]), ("reflect", [1, 1, 1]), ("replicate", [3, 0, 0])],
 )
-def test_taps_outside_fall_back_inside(border: str, first_row: list[int]) -> None:
+def test_taps_outside_are_moved_inside(border: str, first_row: list[int]) -> None:
     row = tap_matrix(torch.tensor([[-2, -1, 0]]), torch.ones(1, 3), 3, border)  # type: ignore[arg-type]
     assert torch.equal(row * 3, torch.tensor([first_row], dtype=torch.float64))
 
 
-def test_gradients_pass_even_after_use_in_inference_mode() -> None:
+def test_gradients_work_after_use_in_inference_mode() -> None:
     bicubic_matrix.cache_clear()
     with torch.inference_mode():
         imresize(torch.rand(1, 9, 9, dtype=torch.float64), 2)

@@ -1,4 +1,4 @@
-"""Bounded attention: what it sees, that blocks leave no trace, and that borders are not padding."""
+"""Bounded attention: its span, independence of the block size, and borders."""
 
 import pytest
 import torch
@@ -24,7 +24,7 @@ def attend(layer, frames):
 
 
 def naive(layer, frames):
-    """Every patch by itself, in plain loops."""
+    """The same attention in loops over patches."""
     p, s, heads = layer.patch, layer.span, layer.heads
     qkv = [layer.to_qkv(x)[0] for x in frames]
     width = qkv[0].shape[0] // 3 // heads
@@ -81,8 +81,8 @@ def test_the_size_of_blocks_does_not_change_the_result(attention, monkeypatch):
     torch.testing.assert_close(attend(other, frames), wanted, atol=1e-5, rtol=0)
 
 
-def test_far_away_nothing_changes(attention):
-    """A patch sees two patches in each direction: 8 + 4 + 1 pixels with the convolutions."""
+def test_pixels_outside_of_the_span_have_no_effect(attention):
+    """The span is two patches in each direction: 8 + 4 + 1 pixels with the convolutions."""
     frames = [torch.randn(1, 6, 64, 64) for _ in range(3)]
     before = attend(attention, frames)
     frames[0] = frames[0].clone()
@@ -93,8 +93,8 @@ def test_far_away_nothing_changes(attention):
     assert changed[32, 32]
 
 
-def test_absent_frames_are_left_out_not_padded(attention):
-    """One frame alone: constant features give back their own value, whatever could be padding."""
+def test_missing_frames_are_left_out_not_padded(attention):
+    """One frame alone: constant features are returned without an effect of padding."""
     x = torch.randn(1, 6, 1, 1).expand(1, 6, 24, 24)
     own = attention.project(x)
     value = attention.to_qkv(x).chunk(3, 1)[2]
@@ -106,15 +106,15 @@ def test_absent_frames_are_left_out_not_padded(attention):
     assert alone[..., inner, inner].isfinite().all()
 
 
-def test_a_fresh_layer_adds_nothing():
+def test_the_initial_output_is_zero():
     layer = SpanAttention(6, 8, heads=2, patch=4, span=2, reach=1)
     x = torch.randn(1, 6, 16, 16)
     own = layer.project(x)
     assert not layer(own, {0: own}).any()
 
 
-def test_no_line_of_pixels_stands_out():
-    """What attention adds has the same energy on patch borders as between them."""
+def test_patch_borders_are_not_visible():
+    """The output of attention has the same energy on patch borders as between them."""
     torch.manual_seed(0)
     layer = SpanAttention(32, 16, heads=2, patch=4, span=2, reach=1).eval()
     torch.nn.init.normal_(layer.out.weight, std=0.1)

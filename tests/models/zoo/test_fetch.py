@@ -207,7 +207,7 @@ def test_a_model_without_a_download_takes_the_authors_file(tmp_path, monkeypatch
         (SMALL, "is a model of BasicVSRConfig, rcan needs RCANConfig"),
     ],
 )
-def test_another_model_is_refused(tmp_path, monkeypatch, saved, message):
+def test_a_checkpoint_of_another_model_is_an_error(tmp_path, monkeypatch, saved, message):
     monkeypatch.setenv("VSRKIT_CACHE", str(tmp_path / "cache"))
     wanted = RCANConfig(channels=8, groups=1, blocks=1, squeeze=4)
     monkeypatch.setitem(MODELS, "rcan", replace(MODELS["rcan"], config=wanted))

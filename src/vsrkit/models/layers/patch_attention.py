@@ -123,7 +123,7 @@ class LinearAttention(nn.Module):
 
 
 class TokenFeedForward(nn.Module):
-    """The plain Transformer's feed-forward: two linear layers on each patch by itself."""
+    """The plain Transformer's feed-forward: two linear layers on each patch alone."""
 
     def __init__(self, channels: int, *, patch: int, width: int) -> None:
         super().__init__()
