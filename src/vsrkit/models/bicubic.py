@@ -19,12 +19,12 @@ class BicubicConfig:
 class Bicubic(nn.Module):
     """Each frame alone, by MATLAB's `imresize` (kernel a = -0.5, mirrored borders)."""
 
+    anatomy = Anatomy()  # no flow, no attention, no switches
+
     def __init__(self, config: BicubicConfig) -> None:
         super().__init__()
         self.config = config
         self.spec = Spec(scale=config.scale, context=Window(1, "all"))
-
-    anatomy = Anatomy()  # no flow, no attention, no switches
 
     def forward(self, clip: Tensor, keep: slice | None = None) -> Tensor:
         """(B, T, 3, H, W) -> (B, T, 3, sH, sW)."""

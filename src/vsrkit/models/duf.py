@@ -41,6 +41,8 @@ L52 = DUFConfig()
 class DUF(nn.Module):
     """Dense 3D blocks, then two branches: filters for the centre frame, and a residual."""
 
+    anatomy = Anatomy()  # no flow, no attention, no switches
+
     def __init__(self, config: DUFConfig) -> None:
         super().__init__()
         self.config = config
@@ -60,8 +62,6 @@ class DUF(nn.Module):
         self.conv3d_r1, self.conv3d_r2 = _flat_conv(head, head, 1), _flat_conv(head, 3 * 16, 1)
         self.conv3d_f1 = _flat_conv(head, filters, 1)
         self.conv3d_f2 = _flat_conv(filters, TAPS**2 * 16, 1)
-
-    anatomy = Anatomy()  # no flow, no attention, no switches
 
     def forward(self, clip: Tensor) -> Tensor:
         """(B, 7, 3, H, W) -> (B, 1, 3, 4H, 4W): the centre frame."""

@@ -59,6 +59,8 @@ def views(spec: Spec, count: int = ALL_VIEWS) -> list[View]:
 class Ensemble(nn.Module):
     """A model that runs another model once per view and averages; it has the same interface."""
 
+    anatomy = Anatomy()  # inspect the model itself
+
     def __init__(self, model: nn.Module, count: int = ALL_VIEWS) -> None:
         super().__init__()
         self.model = model
@@ -66,8 +68,6 @@ class Ensemble(nn.Module):
         self.spec = replace(spec, uses_window_cache=False)  # the views have different frames
         self.config: Any = model.config
         self.views = views(self.spec, count)
-
-    anatomy = Anatomy()  # inspect the model itself
 
     def forward(self, clip: Tensor, keep: slice | None = None) -> Tensor:
         """As the model: (B, T, 3, H, W) -> (B, T', 3, sH, sW); holds one view in memory."""

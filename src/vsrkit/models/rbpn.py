@@ -30,13 +30,13 @@ class RBPN(nn.Module):
     is Horn-Schunck, a related method. Other flows can be passed.
     """
 
+    anatomy = Anatomy(flow=Flow(between=horn_schunck, targets="window"))
+
     def __init__(self, config: RBPNConfig) -> None:
         super().__init__()
         self.config = config
         self.spec = Spec(scale=4, context=Window(config.frames))
         self.net = Projections(config)
-
-    anatomy = Anatomy(flow=Flow(between=horn_schunck, targets="window"))
 
     def forward(self, clip: Tensor, flows: Tensor | None = None) -> Tensor:
         """(B, T, 3, H, W) -> (B, 1, 3, 4H, 4W): the centre frame.

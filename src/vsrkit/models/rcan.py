@@ -28,6 +28,7 @@ class RCAN(nn.Module):
     """A single-image network: every frame alone."""
 
     mean: Tensor
+    anatomy = Anatomy()  # no flow, no attention, no switches
 
     def __init__(self, config: RCANConfig) -> None:
         super().__init__()
@@ -42,8 +43,6 @@ class RCAN(nn.Module):
         )
         self.conv_last = conv3x3(c, 3)
         self.register_buffer("mean", torch.tensor(DIV2K_MEAN).view(3, 1, 1), persistent=False)
-
-    anatomy = Anatomy()  # no flow, no attention, no switches
 
     def forward(self, clip: Tensor, keep: slice | None = None) -> Tensor:
         """(B, T, 3, H, W) -> (B, T, 3, 4H, 4W), or only the frames in `keep`."""

@@ -37,6 +37,8 @@ class State(NamedTuple):
 class RRN(nn.Module):
     """One step per frame, on two frames, the last features and the last result."""
 
+    anatomy = Anatomy()  # no flow, no attention, no switches
+
     def __init__(self, config: RRNConfig) -> None:
         super().__init__()
         self.config = config
@@ -46,8 +48,6 @@ class RRN(nn.Module):
         self.blocks = residual_blocks(config.blocks, c)
         self.to_features = conv3x3(c, c)
         self.to_result = conv3x3(c, 48)
-
-    anatomy = Anatomy()  # no flow, no attention, no switches
 
     def forward(self, clip: Tensor, keep: slice | None = None) -> Tensor:
         """(B, T, 3, H, W) -> (B, T, 3, 4H, 4W), or only the frames in `keep`."""

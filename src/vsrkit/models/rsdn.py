@@ -35,6 +35,8 @@ class State(NamedTuple):
 class RSDN(nn.Module):
     """One step per frame, on its structure (a blurred version) and its detail (the rest)."""
 
+    anatomy = Anatomy()  # no flow, no attention, no switches
+
     def __init__(self, config: RSDNConfig) -> None:
         super().__init__()
         self.config = config
@@ -46,8 +48,6 @@ class RSDN(nn.Module):
         self.detail_features, self.structure_features = conv3x3(c, c), conv3x3(c, c)
         self.detail_result, self.structure_result = conv3x3(c, 48), conv3x3(c, 48)
         self.join = conv3x3(96, 48)
-
-    anatomy = Anatomy()  # no flow, no attention, no switches
 
     def forward(self, clip: Tensor, keep: slice | None = None) -> Tensor:
         """(B, T, 3, H, W) -> (B, T, 3, 4H, 4W), or only the frames in `keep`."""

@@ -31,6 +31,8 @@ class TDANConfig:
 class TDAN(nn.Module):
     """Align every neighbour as an LR frame, then enlarge the aligned frames together."""
 
+    anatomy = Anatomy(switches=(Switch.residual("reconstruction"),))
+
     def __init__(self, config: TDANConfig) -> None:
         super().__init__()
         self.config = config
@@ -47,8 +49,6 @@ class TDAN(nn.Module):
             conv3x3(c, 4 * c), nn.PixelShuffle(2), conv3x3(c, 4 * c), nn.PixelShuffle(2)
         )
         self.conv_last = nn.Conv2d(c, 3, 3, padding=1, bias=False)
-
-    anatomy = Anatomy(switches=(Switch.residual("reconstruction"),))
 
     def forward(self, clip: Tensor, cache: WindowCache | None = None) -> Tensor:
         """(B, T, 3, H, W) -> (B, 1, 3, 4H, 4W): the centre frame."""
