@@ -243,7 +243,7 @@ def test_a_full_disk_keeps_the_last_state(config, monkeypatch):
     assert train(c, resume=True).step == 6
 
 
-def test_a_damaged_state_is_named(config):
+def test_the_error_names_a_damaged_state(config):
     c = config(steps=2)
     train(c)
     path = Path(c.run_dir) / "state.safetensors"
@@ -252,7 +252,7 @@ def test_a_damaged_state_is_named(config):
         train(c, resume=True)
 
 
-def test_wrong_paths_are_named(config, tmp_path):
+def test_errors_name_wrong_paths(config, tmp_path):
     with pytest.raises(DataError, match="nowhere does not exist"):
         train(config(data=(Source(path="nowhere"),)))
     with pytest.raises(ConfigError, match="no data"):
@@ -313,8 +313,7 @@ def test_the_score_of_bicubic_is_its_psnr(tmp_path):
     model = Bicubic(BicubicConfig())
     found, frame = score(model, clips, Precision("float32", False), "cpu")
     sr = model(clips[0].lr[None])[0].clamp(0, 1)
-    assert found == pytest.approx(
-        mean_psnr_y(sr[2:3], clips[0].hr[2:3])
-    )  # two at either end left out
+    # Two frames at either end are left out.
+    assert found == pytest.approx(mean_psnr_y(sr[2:3], clips[0].hr[2:3]))
     assert torch.equal(frame, sr[2])
     assert math.isfinite(found)

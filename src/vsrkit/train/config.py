@@ -33,10 +33,6 @@ class ConfigError(VsrkitError):
     """A recipe has an unknown key or an invalid value."""
 
 
-def _as_text(value: Any) -> Any:
-    return str(value) if isinstance(value, Path) else value
-
-
 def _as_tuple(value: Any) -> Any:
     """A list as a tuple, a single text, path or source as a tuple of one; others unchanged."""
     if isinstance(value, (str, Path, Mapping, Source)):
@@ -52,7 +48,9 @@ def _as_source(value: Any) -> Any:
     return value if isinstance(value, Source) else Source(path=str(value))
 
 
-Text: TypeAlias = Annotated[str, BeforeValidator(_as_text)]
+Text: TypeAlias = Annotated[
+    str, BeforeValidator(lambda value: str(value) if isinstance(value, Path) else value)
+]
 Texts: TypeAlias = Annotated[
     tuple[Text, ...], BeforeValidator(_as_tuple, json_schema_input_type=str | list[str])
 ]
@@ -73,7 +71,9 @@ class Validated:
         try:
             return validate(values)
         except ValidationError as error:
-            raise ConfigError(_one_line(cls, error)) from None
+            known = [field.name for field in fields(cls)]
+            lines = [_explain(cls.__name__, known, each) for each in error.errors()]
+            raise ConfigError("; ".join(lines)) from None
 
 
 @dataclass(frozen=True, kw_only=True, config=SETTINGS)
@@ -317,7 +317,7 @@ def to_dict(config: TrainConfig | FlowConfig) -> dict[str, Any]:
     return json.loads(json.dumps(asdict(config)))
 
 
-# What is allowed, by the type of pydantic's error; {} are the fields of its context.
+# Texts after "must be" by type of pydantic's error; {} are filled from the error's context.
 ALLOWED = {
     "int_type": "a whole number",
     "int_parsing": "a whole number",
@@ -338,20 +338,15 @@ ALLOWED = {
 }
 
 
-def _one_line(cls: type, error: ValidationError) -> str:
-    """What is wrong with each key, in one line."""
-    known = [field.name for field in fields(cls)]
-    return "; ".join(_explain(cls, known, each) for each in error.errors())
-
-
-def _explain(cls: type, known: list[str], error: ErrorDetails) -> str:
+def _explain(config: str, known: list[str], error: ErrorDetails) -> str:
+    """Explain the error of one key; config: name of the class."""
     kind, (key, *inner) = error["type"], error["loc"]
     if kind == "unexpected_keyword_argument":
         near = get_close_matches(str(key), known, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"known keys are {', '.join(known)}"
-        return f"unknown key {key!r} of {cls.__name__}; {hint}"
+        return f"unknown key {key!r} of {config}; {hint}"
     if kind == "missing" and not inner:
-        return f"{key} of {cls.__name__} is missing"
+        return f"{key} of {config} is missing"
     if kind == "missing":
         return f"{key} must have more values, got {list(error['input'])}"
     if key == "teacher_weight" and kind == "greater_than":

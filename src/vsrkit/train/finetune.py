@@ -1,4 +1,4 @@
-"""Fit a model to given videos: their frames are the HR, and degraded the LR."""
+"""Train a model further on given videos: their frames are HR, their degraded frames LR."""
 
 import logging
 import shutil
@@ -59,8 +59,8 @@ def finetune(
 ) -> Finetuned:
     """Train a model on videos for some steps; write the better of the old and new weights.
 
-    Some shots of each video (its end, if it has only one) are not trained on, but scored before and
-    after training.
+    Some shots of each video (or the end of its only shot) are held out and scored before and after
+    training.
 
     Args:
         videos: video files.
@@ -130,7 +130,7 @@ def finetune(
 
 
 def _fit_to_footage(config: TrainConfig, clips: Sequence[Clip], scale: int) -> TrainConfig:
-    """The config with `frames` and `crop` reduced to what short or small footage has."""
+    """The config with `frames` and `crop` reduced to the size of short or small footage."""
     frames = min(config.frames, max(len(clip) for clip in clips))
     sides = [min(clip.shape[1:3]) for clip in clips if len(clip) >= frames]
     return replace(config, frames=frames, crop=max(1, min(config.crop, max(sides) // scale)))

@@ -1,4 +1,4 @@
-"""The training loop: `train` reads top to bottom in the order of what happens."""
+"""The training loop."""
 
 import logging
 from collections.abc import Sequence
@@ -29,7 +29,8 @@ from vsrkit.models.layers.span_attention import SpanAttention
 from vsrkit.models.spec import Spec, Window
 from vsrkit.models.zoo import MODELS, build_model, load_model, save_model
 from vsrkit.train.config import ConfigError, TrainConfig, to_dict
-from vsrkit.train.distill.distillation import Distillation, narrowed_student
+from vsrkit.train.distill.distillation import Distillation
+from vsrkit.train.distill.narrow import narrow
 from vsrkit.train.distill.refit import last_convolution, refit, refit_clips
 from vsrkit.train.distill.teacher_outputs import load_teacher
 from vsrkit.train.losses import PixelLoss, PsnrLoss
@@ -66,13 +67,13 @@ from vsrkit.train.warm_start import warm_start
 
 log = logging.getLogger("vsrkit")
 
-NARROWING_CLIPS = 16  # on which the channels that a student keeps are chosen
+NARROWING_CLIPS = 16  # clips on which the channels of a student are chosen
 
 
 def train(
     config: TrainConfig, *, resume: bool = False, on_progress: OnProgress | None = None
 ) -> TrainingProgress:
-    """Train a model; `run_files` lists what is written to `config.run_dir`.
+    """Train a model; the files in `config.run_dir` are described in `run_files`.
 
     Args:
         config: all settings of the run.
@@ -86,19 +87,20 @@ def train(
         run = start_run(config, processes, sources, resume=resume)
         if processes.is_main:
             clips = sum(len(source.clips) for source in sources)
-            what = f"{clips} training clips, {len(validation)} validation clips"
-            log.info("%s in %s, %s", config.model, run.precision, what)
+            data = f"{clips} training clips, {len(validation)} validation clips"
+            log.info("%s in %s, %s", config.model, run.precision, data)
         batches = make_batches(run.config, sources, processes)
-        with stop_by_signal() as stop:  # before this there is nothing to save
+        with stop_by_signal() as stop:
             try:
                 progress = run_steps(run, batches, validation, stop)
             except RuntimeError as error:
                 if processes.count == 1:
                     raise
                 save_run(run)  # the failed step has not changed the weights
+                reason = (str(error).splitlines() or [type(error).__name__])[0][:120]
                 raise LostProcessError(
-                    f"another process was lost at step {run.progress.step} "
-                    f"({_first_line(error)}); the state is saved: continue with --resume"
+                    f"another process was lost at step {run.progress.step} ({reason}); "
+                    "the state is saved: continue with --resume"
                 ) from error
             finally:
                 run.log.close()
@@ -131,7 +133,7 @@ class Run:
 def start_run(
     config: TrainConfig, processes: Processes, sources: Sequence[TrainingSource], *, resume: bool
 ) -> Run:
-    """Build the model and all that belongs to it; restore it from the last state on resume."""
+    """Build the model, its loss, optimizers and log; `resume` restores them from the last state."""
     run_dir, device = Path(config.run_dir), process_device(config.device)
     state = run_dir / STATE
     if state.exists() and not resume:
@@ -209,7 +211,9 @@ def run_steps(
             )
         timer.start("data")
     if run.processes.is_main:
-        log.info("%s", summary(progress, run.directory))
+        best = f", best {progress.best:.3f} dB at step {progress.best_step}"
+        best = best if progress.best_step else ""
+        log.info("%d steps done%s; weights in %s", progress.step, best, run.directory)
     return progress
 
 
@@ -232,7 +236,7 @@ def compute_gradients(run: Run, parts: Sequence[Batch]) -> Tensor:
 
 
 def _without_averaging(model: nn.Module, *, enabled: bool) -> AbstractContextManager[None]:
-    """Only add up gradients in this process: averaging once per step is enough."""
+    """Add up gradients in this process only; they are averaged over processes once per step."""
     if enabled and isinstance(model, DistributedDataParallel):
         return model.no_sync()
     return nullcontext()
@@ -285,7 +289,7 @@ def initial_model(
     elif teacher is not None:
         first = replace(config, batch_size=NARROWING_CLIPS, accumulate=1)
         lr, _ = make_batches(first, sources).step(0)[0]
-        model = narrowed_student(teacher, build_model(config.model).config, lr)
+        model = narrow(teacher, build_model(config.model).config, lr)
     else:
         model = build_model(config.model)
     for source in config.warm_start:
@@ -311,7 +315,7 @@ def with_loss(
 
 
 def fit_to_model(config: TrainConfig, spec: Spec) -> TrainConfig:
-    """The config with `frames` and `crop` changed to what the model accepts."""
+    """The config with `frames` and `crop` changed to values that the model accepts."""
     frames, crop = max(config.frames, spec.min_frames), max(config.crop, spec.minimum)
     if isinstance(spec.context, Window) and spec.context.size > 1:
         frames = spec.context.size
@@ -322,12 +326,11 @@ def fit_to_model(config: TrainConfig, spec: Spec) -> TrainConfig:
 
 
 def set_training_layout(model: nn.Module, precision: Precision) -> None:
-    """Store weights in the layout of `precision`, but those of flow networks as PyTorch does.
+    """Store weights in the memory layout of `precision`; float32 flow networks in PyTorch's layout.
 
-    The gradient of a warp jumps where the flow crosses a pixel border, and the rounding of another
-    layout changes on which side it is. In PyTorch's own layout all gradients equal those of plain
-    training; the flow network takes only about a hundredth of the time. In bfloat16 flow networks
-    have the layout of `precision`, too.
+    The gradient of a warp is discontinuous where the flow crosses a pixel border, so that a
+    different rounding order changes it. In PyTorch's layout the gradients equal those of plain
+    training; the flow network takes only about a hundredth of the time.
     """
     set_memory_layout(model, precision)
     if precision.dtype == "float32":
@@ -338,12 +341,11 @@ def set_training_layout(model: nn.Module, precision: Precision) -> None:
 def recompute_activations(model: nn.Module) -> None:
     """Keep only the inputs of layer sequences, attention and tails for the backward pass.
 
-    What they compute inside is computed again there: the same numbers, with a third more time.
+    Inner activations are computed again there: equal results in a third more time.
     """
     for module in model.modules():
         if isinstance(module, nn.Sequential):  # of nested ones, the innermost
-            inner = list(module.modules())[1:]
-            is_unit = not any(isinstance(part, nn.Sequential) for part in inner)
+            is_unit = not any(isinstance(p, nn.Sequential) for p in list(module.modules())[1:])
         else:
             units = (SpanAttention, ConvAttention, LinearAttention, TwoStageTail)
             is_unit = isinstance(module, units)
@@ -368,15 +370,3 @@ def score(
         if number == 0:
             shown = sr[len(sr) // 2]
     return sum(scores) / len(scores), shown
-
-
-def summary(progress: TrainingProgress, run_dir: Path) -> str:
-    """The last line of the log."""
-    best = (
-        f", best {progress.best:.3f} dB at step {progress.best_step}" if progress.best_step else ""
-    )
-    return f"{progress.step} steps done{best}; weights in {run_dir}"
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).splitlines()[0][:120] if str(error) else type(error).__name__

@@ -12,7 +12,7 @@ from vsrkit.models.layers.flow import warp
 from vsrkit.models.vsrt_small import VSRTSmall
 
 LUMA = 0.7  # weight of the squared luma error; the three colours share the rest
-FLOOR = 1e-4  # added to square errors before the logarithm: 40 dB is good enough
+FLOOR = 1e-4  # added to square errors before the logarithm; limits the weight of clips above 40 dB
 OCCLUDED = 10 / 255  # a pixel whose HR changes more along the motion is taken for occluded
 Reduction: TypeAlias = Literal["mean", "sum"]
 
@@ -40,13 +40,13 @@ class PixelLoss(nn.Module):
 
 
 class PsnrLoss(nn.Module):
-    """Mean over clips of the logarithm of the square error, which is mostly that of luma.
+    """Mean over clips of the logarithm of the square error; luma has most of the weight.
 
     It is PSNR with the opposite sign: a clip with small errors weighs as much as one with large
     errors.
 
     Args:
-        model: the model; with steadiness, one of ours, whose flow is used.
+        model: the model; with steadiness, a vsrt-s or vsrt-m, whose flow is used.
         steadiness: weight of the change along the motion beside the square error.
     """
 

@@ -55,7 +55,7 @@ class Processes:
 
 @contextmanager
 def join_processes(device: str) -> Iterator[Processes]:
-    """Join the processes that `torchrun` started; without it there is only this one."""
+    """Join the processes that `torchrun` started; without torchrun, this process alone."""
     count = int(os.environ.get("WORLD_SIZE", "1"))
     if count == 1:
         yield Processes()
@@ -78,7 +78,7 @@ def process_device(device: str) -> str:
 
 
 class StopRequest:
-    """Name of the signal that asked the run to end, or an empty text."""
+    """`reason`: name of the signal that stops the run; empty before it."""
 
     def __init__(self) -> None:
         self.reason = ""
@@ -86,7 +86,7 @@ class StopRequest:
 
 @contextmanager
 def stop_by_signal() -> Iterator[StopRequest]:
-    """Note the first SIGINT or SIGTERM, so that the step can be finished; a second ends at once."""
+    """Record the first SIGINT or SIGTERM, to finish the step; a second one ends the run at once."""
     stop = StopRequest()
     if current_thread() is not main_thread():
         yield stop

@@ -15,7 +15,7 @@ from vsrkit.train.config import ConfigError, FlowConfig, TrainConfig
 
 AnyConfig: TypeAlias = TrainConfig | FlowConfig
 T = TypeVar("T", bound=AnyConfig)
-WHAT = "What the recipe trains: a super-resolution model or the light flow network."
+KIND = "Kind of network to train: a super-resolution model or the light flow network."
 
 
 def load_recipe(recipe: str, overrides: list[str] | None = None) -> AnyConfig:
@@ -40,9 +40,7 @@ def load_recipe(recipe: str, overrides: list[str] | None = None) -> AnyConfig:
         raise ConfigError(f"{path} is not a recipe; expected a .py or a .toml file")
     try:
         config = readers[path.suffix]()
-    except VsrkitError as error:
-        raise ConfigError(f"{path}: {error}") from error
-    except ValueError as error:  # not TOML or JSON, or not text at all
+    except (VsrkitError, ValueError) as error:  # ValueError: not TOML, JSON or text
         raise ConfigError(f"{path}: {error}") from error
     return with_overrides(config, overrides or [])
 
@@ -75,8 +73,8 @@ def _from_python(path: Path, function: str) -> AnyConfig:
 def from_saved(values: Any) -> AnyConfig:
     """The config of a run's `config.json`, also of one that an earlier version saved.
 
-    Earlier versions had `teacher_weight = 0` for what is now `teacher_mode = "frames"`, and two
-    unused keys of flow runs.
+    Earlier versions had `teacher_weight = 0` instead of `teacher_mode = "frames"`, and two unused
+    keys of flow runs.
     """
     if not isinstance(values, Mapping):
         raise ConfigError(f"expected an object with the keys of a config, got {values!r}")
@@ -116,6 +114,6 @@ def json_schema() -> dict[str, Any]:
     )
     definitions: dict[str, Any] = shared["$defs"]
     for kind, cls in (("model", TrainConfig), ("flow", FlowConfig)):
-        definitions[cls.__name__]["properties"]["kind"] = {"const": kind, "description": WHAT}
+        definitions[cls.__name__]["properties"]["kind"] = {"const": kind, "description": KIND}
     definitions["FlowConfig"]["required"].append("kind")
     return {**shared, "anyOf": list(schemas.values())}

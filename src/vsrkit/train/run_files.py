@@ -1,4 +1,4 @@
-"""The files of a training run, its log, and checks of what is saved.
+"""The files of a training run, its log, and checks for NaN and infinity.
 
     run_dir/config.json          the settings
     run_dir/log.jsonl            the log, one JSON object for each line
@@ -11,6 +11,7 @@ Every file is written to a temporary name and renamed once it is complete.
 
 import json
 import logging
+import math
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -52,7 +53,7 @@ def save_state(
     optimizers: Sequence[Optimizer],
     progress: TrainingProgress,
 ) -> None:
-    """Write everything that the next step depends on, so that a resumed run is exact."""
+    """Write all state that the next step depends on, so that a resumed run gives equal results."""
     tensors = {f"model.{k}": v for k, v in model.state_dict().items()}
     tensors |= {f"ema.{k}": v for k, v in ema.state_dict().items()}
     tensors |= dict(_optimizer_tensors(optimizers))
@@ -243,26 +244,26 @@ class DivergedError(VsrkitError):
 
 
 def check_finite(losses: Sequence[Tensor], step: int, run_dir: Path) -> float:
-    """The mean loss, if it is finite; waits for the device, so it is not called in every step."""
+    """Return the mean loss; raise DivergedError if it is not finite. Waits for the device."""
     if not losses:
         return 0.0
     mean = float(torch.stack(list(losses)).mean())
-    if mean - mean != 0:
+    if not math.isfinite(mean):
         raise _diverged(f"the loss became {mean}", step, run_dir)
     return mean
 
 
 def check_weights(model: nn.Module, step: int, run_dir: Path) -> None:
-    """Refuse weights that are not finite: a finite loss can have a gradient that is not."""
+    """Raise DivergedError for weights that are not finite; the loss before them can be finite."""
     if not all(bool(weight.isfinite().all()) for weight in model.parameters()):
         raise _diverged("weights became NaN or infinite", step, run_dir)
 
 
-def _diverged(what: str, step: int, run_dir: Path) -> DivergedError:
+def _diverged(problem: str, step: int, run_dir: Path) -> DivergedError:
     if (run_dir / STATE).exists():
         then = f"the last finite state is in {run_dir}: continue with --resume and"
     else:
         then = "no earlier state was saved: start again with"
     return DivergedError(
-        f"{what} before step {step}; {then} a lower learning_rate, or set clip_gradients"
+        f"{problem} before step {step}; {then} a lower learning_rate, or set clip_gradients"
     )

@@ -112,9 +112,7 @@ def _motion(rng: np.random.Generator, side: int, reach: float) -> Tensor:
     cells = int(rng.integers(3, 9))
     waves = torch.from_numpy(rng.normal(0, 1, (1, 2, cells, cells))).float()
     waves = F.interpolate(waves, (side, side), mode="bicubic", align_corners=True)
-    share = (
-        0.35 * float(rng.random()) * 4 / cells
-    )  # finer noise must be weaker, or the flow is not invertible
+    share = 0.35 * float(rng.random()) * 4 / cells  # weaker if finer, so that flow is invertible
     return (flow[None] + share * waves) * amount
 
 

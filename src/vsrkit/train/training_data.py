@@ -37,7 +37,7 @@ class TrainingSource:
     weight: float
     degradation: Degrader
     teacher_clips: Sequence[Clip] = ()  # the teacher's output for each clip, or for its beginning
-    hr_share: float = 0.0  # share of HR in the target, if there are teacher clips
+    hr_share: float = 0.0  # share of HR in the target, with teacher clips
 
     @property
     def shapes(self) -> list[tuple[int, int, int]]:
@@ -109,8 +109,7 @@ def _with_teacher_clips(
             device=device,
             on_progress=on_progress,
         )
-        hr_share = config.teacher_hr_share
-        found.append(replace(source, teacher_clips=outputs, hr_share=hr_share))
+        found.append(replace(source, teacher_clips=outputs, hr_share=config.teacher_hr_share))
     return found
 
 
@@ -174,11 +173,11 @@ class Batches:
         size = self.batch_size
         first = (step * self.processes + self.rank) * self.accumulate * size
         numbers = range(first, first + self.accumulate * size)
-        return [self._stack(numbers[i : i + size]) for i in range(0, len(numbers), size)]
-
-    def _stack(self, numbers: Sequence[int]) -> Batch:
-        lr, target = zip(*(self.pair(number) for number in numbers), strict=True)
-        return torch.stack(lr), torch.stack(target)
+        batches = []
+        for i in range(0, len(numbers), size):
+            lr, target = zip(*map(self.pair, numbers[i : i + size]), strict=True)
+            batches.append((torch.stack(lr), torch.stack(target)))
+        return batches
 
     def pair(self, number: int) -> tuple[Tensor, Tensor]:
         """Pair `number` of the endless list: LR (T, 3, H, W) and its target (T, 3, sH, sW).
@@ -259,6 +258,6 @@ def prefetch(make: Callable[[int], T], steps: range, *, workers: int) -> Iterabl
 
 
 def _ignore_signals(_: int) -> None:
-    """Ctrl-C also reaches the workers; the training process ends them after its last step."""
+    """Ignore Ctrl-C in workers; the training process ends them after its last step."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from vsrkit.errors import WeightsError
 from vsrkit.models.layers.flow import SPyNet, spynet_public_name, spynet_translate
 from vsrkit.models.weights import read_checkpoint
-from vsrkit.models.zoo import ARCHITECTURES, MODELS, Architecture, local_weights
+from vsrkit.models.zoo import ARCHITECTURES, MODELS, local_weights
 
 log = logging.getLogger("vsrkit")
 
@@ -53,8 +53,8 @@ def warm_start(model: nn.Module, source: str) -> WarmStart:
     path = local_weights(file) if file in MODELS else Path(file)
     if path is None:
         raise WeightsError(
-            f"warm start {source!r}: there are no weights of {file} on this machine; run "
-            f"`vsrkit weights get {file}`, or name a file"
+            f"warm start {source!r}: no weights of {file} on this machine; run "
+            f"`vsrkit weights get {file}`, or give a weight file"
         )
     tensors = _named_as_ours(target, read_checkpoint(path).tensors)
     # In the file of a whole model the tensors of a part have its name as a prefix.
@@ -73,33 +73,28 @@ def _named_as_ours(target: nn.Module, tensors: Mapping[str, Tensor]) -> Mapping[
 
     A flow network is also found in files of whole models, which use several names for it.
     """
-    wanted = target.state_dict()
+    expected, config = target.state_dict(), type(getattr(target, "config", None))
     public: Callable[[str], str]
     if isinstance(target, SPyNet):
         found = {
             re.sub(_SPYNET_PREFIX, "", name, count=1): value for name, value in tensors.items()
         }
         translated, public = spynet_translate(found), spynet_public_name
-    elif architecture := _architecture_of(target):
+    elif architecture := next((a for a in ARCHITECTURES.values() if a.config is config), None):
         translated, public = architecture.translate(tensors), architecture.public_name
     else:
         return tensors
-    ours = {public(name): name for name in wanted}
+    ours = {public(name): name for name in expected}
     renamed = {ours.get(name, name): value for name, value in translated.items()}
-    return max(tensors, renamed, key=lambda each: len(each.keys() & wanted.keys()))
-
-
-def _architecture_of(model: nn.Module) -> Architecture | None:
-    config = getattr(model, "config", None)
-    return next((a for a in ARCHITECTURES.values() if a.config is type(config)), None)
+    return max(tensors, renamed, key=lambda each: len(each.keys() & expected.keys()))
 
 
 @torch.no_grad()
 def copy_matching(model: nn.Module, tensors: Mapping[str, Tensor]) -> WarmStart:
     """Copy every tensor whose name and shape the model has, in place."""
-    wanted = model.state_dict()
-    copied = [k for k, v in tensors.items() if k in wanted and wanted[k].shape == v.shape]
+    own = model.state_dict()
+    copied = [k for k, v in tensors.items() if k in own and own[k].shape == v.shape]
     for name in copied:
-        wanted[name].copy_(tensors[name])
-    mismatched = [k for k in tensors if k in wanted and k not in copied]
-    return WarmStart(copied, mismatched, [k for k in tensors if k not in wanted])
+        own[name].copy_(tensors[name])
+    mismatched = [k for k in tensors if k in own and k not in copied]
+    return WarmStart(copied, mismatched, [k for k in tensors if k not in own])

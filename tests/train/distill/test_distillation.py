@@ -1,4 +1,4 @@
-"""Distillation: what is compared, and that training brings a student closer to its teacher."""
+"""Distillation: the loss of a student, and training that brings it closer to its teacher."""
 
 from dataclasses import replace
 
@@ -12,7 +12,8 @@ from vsrkit.models.vsrt_small import SmallConfig, VSRTSmall
 from vsrkit.models.zoo import load_model, save_model
 from vsrkit.train import loop
 from vsrkit.train.distill import teacher_outputs
-from vsrkit.train.distill.distillation import Distillation, narrowed_student, relative_error
+from vsrkit.train.distill.distillation import Distillation, relative_error
+from vsrkit.train.distill.narrow import narrow
 from vsrkit.train.distill.teacher_outputs import load_teacher
 from vsrkit.train.loop import train
 
@@ -53,7 +54,7 @@ def test_a_student_with_the_weights_of_its_teacher_has_no_loss(teacher, pair):
 
 
 def test_the_teachers_frames_do_not_depend_on_the_student(teacher, pair):
-    loss_of = Distillation(narrowed_student(teacher, TINY, pair[0]), teacher, weight=1.0)
+    loss_of = Distillation(narrow(teacher, TINY, pair[0]), teacher, weight=1.0)
     outputs = loss_of.teacher_outputs(pair[0])
     torch.testing.assert_close(outputs["sr"], teacher(pair[0]))
     assert outputs["backward"].shape == outputs["forward"].shape == (2, 4, 8, 16, 16)
@@ -63,7 +64,7 @@ def test_the_teachers_frames_do_not_depend_on_the_student(teacher, pair):
 
 def test_training_brings_the_student_closer(teacher, pair):
     torch.manual_seed(2)
-    student = narrowed_student(teacher, TINY, pair[0]).train()
+    student = narrow(teacher, TINY, pair[0]).train()
     loss_of = Distillation(student, teacher, weight=1.0)
     optimizer = torch.optim.Adam([p for p in student.parameters() if p.requires_grad], lr=3e-3)
     losses = []
@@ -79,7 +80,7 @@ def test_training_brings_the_student_closer(teacher, pair):
 
 def test_every_part_but_the_flow_has_gradients(teacher, pair):
     config = replace(TINY, flow="light", flow_channels=8)
-    student = narrowed_student(teacher, config, pair[0])
+    student = narrow(teacher, config, pair[0])
     for block in student.head:
         torch.nn.init.normal_(block.conv2.weight, std=0.1)  # zero weights would pass no gradient
     for parameter in student.attention.parameters():
@@ -101,7 +102,7 @@ def test_other_models_are_refused_as_student_or_teacher(teacher, pair, tmp_path)
     with pytest.raises(VsrkitError, match="only vsrt-s and vsrt-m"):
         Distillation(RRN(RRNConfig(channels=4, blocks=1)), teacher, weight=1.0)
     with pytest.raises(VsrkitError, match="only vsrt-s and vsrt-m"):
-        narrowed_student(teacher, RRNConfig(), pair[0])
+        narrow(teacher, RRNConfig(), pair[0])
     hop = VSRTSmall(SmallConfig(channels=8, tower_blocks=1, propagation="hop"))
     with pytest.raises(VsrkitError, match="only vsrt-s and vsrt-m"):
         Distillation(hop, teacher, weight=1.0)
@@ -114,7 +115,7 @@ def test_other_models_are_refused_as_student_or_teacher(teacher, pair, tmp_path)
 def test_the_outputs_for_each_distinct_clip_are_kept(config, tmp_path, teacher, pair):
     file, initial = tmp_path / "teacher.safetensors", tmp_path / "initial.safetensors"
     save_model(file, teacher)
-    save_model(initial, narrowed_student(teacher, TINY, pair[0]))
+    save_model(initial, narrow(teacher, TINY, pair[0]))
     c = config(model=str(initial), teacher=str(file), steps=4, batch_size=2, distinct_clips=3)
     assert train(c).step == 4
     assert load_model(f"{c.run_dir}/last.safetensors").config == TINY
@@ -122,7 +123,7 @@ def test_the_outputs_for_each_distinct_clip_are_kept(config, tmp_path, teacher, 
 
 
 def test_the_teacher_is_loaded_once(config, tmp_path, teacher, pair, monkeypatch):
-    """Also where the student is narrowed from it before it is trained."""
+    """Even if the student is narrowed from it before the training."""
     file, loaded = tmp_path / "teacher.safetensors", []
     save_model(file, teacher)
     load = teacher_outputs.load_model

@@ -6,11 +6,11 @@
 The loss compares the student's features at the end of each tower and its frames with those of the
 teacher. The teacher's frames contain no detail that LR does not determine, which makes them a
 better target than HR if there are only a few hundred clips. The features of both are propagated
-along the student's flow, so that they do not differ because of the flow; the teacher's frames are
-computed with its own flow.
+along the student's flow, so that a difference of the flows has no effect on the feature loss; the
+teacher's frames are computed with its own flow.
 
-When the features are close, training on frames alone improves the student further, including its
-flow (`teacher_mode = "frames"`, teacher_outputs.py).
+A later run with `teacher_mode = "frames"` (teacher_outputs.py) improves the student further,
+including its flow.
 """
 
 from pathlib import Path
@@ -21,28 +21,10 @@ from torch import Tensor, nn
 from vsrkit.errors import VsrkitError
 from vsrkit.models.basicvsr import BasicVSR
 from vsrkit.models.layers.blocks import upsample_bilinear
-from vsrkit.models.vsrt_small import SmallConfig, VSRTSmall
-from vsrkit.train.distill.narrow import narrow, trunk_steps
+from vsrkit.models.vsrt_small import VSRTSmall
+from vsrkit.train.distill.narrow import WRONG_STUDENT, trunk_steps
 from vsrkit.train.distill.teacher_outputs import Outputs, cached_outputs
 from vsrkit.train.losses import weight_luma
-
-WRONG_STUDENT = (
-    "only vsrt-s and vsrt-m can learn the features of a teacher; "
-    'for other models set teacher_mode = "frames"'
-)
-
-
-def narrowed_student(teacher: BasicVSR, config: object, lr: Tensor) -> VSRTSmall:
-    """A student that is narrowed from its teacher.
-
-    Args:
-        teacher: a trained BasicVSR.
-        config: the config of vsrt-s or vsrt-m.
-        lr: clips (B, T, 3, H, W) on which features are compared.
-    """
-    if not isinstance(config, SmallConfig):
-        raise VsrkitError(WRONG_STUDENT)
-    return narrow(teacher, config, lr)
 
 
 class Distillation(nn.Module):

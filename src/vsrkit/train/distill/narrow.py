@@ -5,7 +5,7 @@
 
 The inner channels that are removed are those whose removal the others compensate best
 (`prune_channels`). The rest of `conv2` is then fitted so that the features after the block equal
-the teacher's, which also corrects errors of the blocks before it. Both need only the normal
+the teacher's, which also corrects errors of the blocks before it. Both use only the normal
 equations of the features over a few clips.
 """
 
@@ -28,17 +28,23 @@ Widths: TypeAlias = dict[Direction, tuple[int, ...]]
 Errors: TypeAlias = dict[tuple[Direction, int], dict[int, float]]  # by block, then by width
 DIRECTIONS: tuple[Direction, Direction] = ("backward", "forward")
 SAMPLES = 24_000  # pixels in the normal equations
+WRONG_STUDENT = (
+    "only vsrt-s and vsrt-m can learn the features of a teacher; "
+    'for other models set teacher_mode = "frames"'
+)
 
 
 @torch.no_grad()
-def narrow(teacher: BasicVSR, config: SmallConfig, lr: Tensor) -> VSRTSmall:
-    """A student with the weights that it can take from its teacher.
+def narrow(teacher: BasicVSR, config: object, lr: Tensor) -> VSRTSmall:
+    """A student whose weights are fitted to the features of its teacher.
 
     Args:
         teacher: a trained BasicVSR.
-        config: the student, with one width for each block of the teacher.
+        config: of a vsrt-s or vsrt-m, with one width for each block of the teacher.
         lr: clips (B, T, 3, H, W) on which features are compared.
     """
+    if not isinstance(config, SmallConfig):
+        raise VsrkitError(WRONG_STUDENT)
     student = VSRTSmall(config).eval()
     widths: Widths = {"backward": config.backward_widths, "forward": config.forward_widths}
     for direction, given in widths.items():
@@ -48,18 +54,18 @@ def narrow(teacher: BasicVSR, config: SmallConfig, lr: Tensor) -> VSRTSmall:
                 f"{len(given)} {direction} widths; give one for each block, 0 leaves a block out"
             )
     frames = list(lr.unbind(1))
-    theirs, ours = {}, {}  # features at the end of the towers
+    teacher_ends, student_ends = {}, {}  # features at the end of the towers
     for direction in DIRECTIONS:
         trunk = getattr(teacher, f"{direction}_trunk")
         inputs = _inputs(trunk, frames, *_flows_and_order(student, frames, direction))
         tower = getattr(student, f"{direction}_tower")
         ends = _narrow_tower(trunk, tower, widths[direction], inputs)
-        theirs[direction], ours[direction] = ends
+        teacher_ends[direction], student_ends[direction] = ends
     student.fusion.load_state_dict(teacher.fusion.state_dict())
-    fused = _fused(teacher.fusion, theirs, len(frames))
+    fused = _fused(teacher.fusion, teacher_ends, len(frames))
     if isinstance(student.tail, DirectTail):
         target = F.pixel_unshuffle(teacher.tail(fused), 4)
-        features = _fused(student.fusion, ours, len(frames))
+        features = _fused(student.fusion, student_ends, len(frames))
         equations = normal_equations(features, target, SAMPLES)
         _copy_fit(student.tail.conv, fit(equations, list(range(equations.channels))))
     else:
@@ -73,7 +79,7 @@ def narrow(teacher: BasicVSR, config: SmallConfig, lr: Tensor) -> VSRTSmall:
 def choose_widths(
     teacher: BasicVSR, config: SmallConfig, lr: Tensor, budget: int, step: int = 16
 ) -> Widths:
-    """Widths of the blocks that reduce the error most.
+    """Choose the widths of the blocks that reduce the error most.
 
     Args:
         teacher: a trained BasicVSR.
@@ -103,7 +109,7 @@ def choose_widths(
 
 
 def distribute(errors: Errors, budget: int) -> dict[tuple[Direction, int], int]:
-    """The width of each block; greedily by the largest reduction of the error per channel.
+    """Choose widths greedily by the largest reduction of the error per channel.
 
     errors: by block and width; budget: sum of all widths.
     """
@@ -124,7 +130,7 @@ def distribute(errors: Errors, budget: int) -> dict[tuple[Direction, int], int]:
 def _narrow_tower(
     trunk: Tower, tower: Tower, widths: Sequence[int], inputs: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Fill a tower of the student; returns the teacher's and the student's features at its end."""
+    """Fit a tower of the student; returns the teacher's and the student's features at its end."""
     first, activation, blocks = trunk.main
     tower.main[0].load_state_dict(first.state_dict())
     x = theirs = activation(first(inputs))
@@ -144,14 +150,14 @@ def _narrow_tower(
 
 @torch.no_grad()
 def narrow_tail(theirs: TwoStageTail, own: TwoStageTail, x: Tensor) -> None:
-    """Fill a tail with fewer channels at 2x and 4x size; x: its input features (N, C, H, W)."""
+    """Fit a tail with fewer channels at 2x and 4x size; x: its input features (N, C, H, W)."""
     assert theirs.conv_hr is not None
     assert own.conv_hr is not None
 
     def enlarged(conv: nn.Conv2d, x: Tensor) -> Tensor:
         return F.leaky_relu(F.pixel_shuffle(conv(x), 2), theirs.slope)
 
-    # Each layer is fitted to the teacher's output for the channels that are left of its input.
+    # Each layer is fitted to the teacher's output, given the remaining channels of its input.
     middle = enlarged(theirs.upconv1, x)
     found = _kept(middle, theirs.upconv2, own.upconv2.in_channels)
     _copy_rows(own.upconv1, theirs.upconv1.weight, theirs.upconv1.bias, _shuffled(found.channels))

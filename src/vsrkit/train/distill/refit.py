@@ -30,11 +30,11 @@ PRUNING_DAMPING = 1e-4  # ridge penalty, relative to the mean square of the feat
 FRAMES = 20  # of each clip, as many as are upscaled at once
 CROP = 144  # side of the centre crop in LR pixels, small enough to need little memory
 SAMPLES = 3000  # pixels of each frame
-# Ridge penalty of a refit: keeps the weights close to what they were where the clips give little
-# evidence. The best value from 1e-4 to 0.1 on clips that were not fitted.
+# Ridge penalty of a refit: keeps the weights close to their old values where the clips give little
+# evidence. The best value between 1e-4 and 0.1 on clips that were not fitted.
 REFIT_DAMPING = 0.1
-# Share of the fitted change that luma makes: least squares ignores steadiness and would lose it.
-# This share has half of the gain in PSNR; colours, whose changes are hardly visible, change fully.
+# Share of the fitted change that is applied to luma, because the full change flickers more. This
+# share keeps half of the gain in PSNR. Chroma, whose flicker is hardly visible, changes fully.
 LUMA_STEP = 0.3
 
 
@@ -71,7 +71,7 @@ class Fit:
 
 
 def prune_channels(equations: NormalEquations, sizes: Sequence[int]) -> dict[int, Fit]:
-    """By number of channels, the convolution of the channels that matter most.
+    """Fit convolutions of fewer and fewer channels; returns them by number of channels.
 
     Channels are removed as in "optimal brain surgeon" (Hassibi and Stork, 1993), but whole
     channels: those whose removal raises the square error least when the others are fitted again.
