@@ -1,4 +1,4 @@
-"""The pipeline: frames -> shots -> windows or segments -> model -> frames."""
+"""Run a model on frames: split into shots and pieces, run on tiles, put back in order."""
 
 import multiprocessing
 import os
@@ -28,20 +28,20 @@ from vsrkit.models.layers.blocks import pad_to
 from vsrkit.models.layers.window_cache import WindowCache
 from vsrkit.models.spec import Carried, Spec, Window
 
-States: TypeAlias = list[Any]  # of a model that carries one, by tile
+States: TypeAlias = list[Any]  # recurrent states of a model, one for each tile
 
 
 @dataclass(frozen=True)
 class Engine:
-    """A model made ready to run: on a device, in a precision, on tiles where it needs them."""
+    """A model that is ready to run: on a device, in a precision, on tiles if needed."""
 
     model: nn.Module
     precision: Precision
     device: str = "cpu"
     tile: int | None = None  # side of the tiles; None runs whole frames
     overlap: int | None = None  # pixels that neighbouring tiles share; None: a quarter, at most 32
-    stitch: Literal["blend", "paste"] = "blend"  # paste: hard edges, as the authors' release has
-    scratch: Path | None = None  # folder where tiles wait until they are blended; None: memory
+    stitch: Literal["blend", "paste"] = "blend"  # paste: hard edges, as in the authors' code
+    scratch: Path | None = None  # folder for tiles until they are blended; None: memory
     # By tile, what overlapping windows share; None computes it for every window and saves memory.
     window_caches: defaultdict[int, WindowCache] | None = field(
         default_factory=lambda: defaultdict(WindowCache), repr=False, compare=False
@@ -49,15 +49,15 @@ class Engine:
 
     @property
     def spec(self) -> Spec:
-        """What the model asks for."""
+        """The facts that the model declares."""
         return self.model.spec  # type: ignore[return-value]
 
     def run(self, piece: Piece) -> Iterator[Tensor]:
-        """The wanted frames of a piece, (3, sH, sW) each, on the CPU."""
+        """The kept frames of a piece, (3, sH, sW) each, on the CPU."""
         return map(Rows.whole, self.run_by_rows(piece))
 
     def run_by_rows(self, piece: Piece) -> Iterator[Rows]:
-        """The same, each to be read before the next is asked for: tiles may wait on disk."""
+        """The same frames by rows; each must be read before the next one is requested."""
         only_centre = isinstance(self.spec.context, Window) and self.spec.context.emits == "centre"
         run_model = self.model if only_centre else partial(self.model, keep=piece.keep)
         tiles = count()
@@ -71,7 +71,7 @@ class Engine:
         return self._fitted(run_cached if self.spec.uses_window_cache else run_model, piece)
 
     def carry(self, shot: Iterable[Tensor]) -> Iterator[Tensor]:
-        """Frames of a shot one by one, the model's state handed from each to the next."""
+        """Upscale the frames of a shot one by one, passing the model's state on to the next."""
         states: States = []
         for piece in pieces(shot, self.spec.context):
             sr, states = self.step(piece, states)
@@ -99,10 +99,10 @@ class Engine:
         return sr.whole(), after
 
     def _fitted(self, run: Callable[[Tensor], Tensor], piece: Piece) -> Iterator[Rows]:
-        """Give `run` a size that the model accepts; cut the frames it answers back to the clip's.
+        """Pad the piece to a size that the model accepts, run it, and crop the output.
 
-        They stay within [0, 1], or within what the clip itself reaches: videos keep highlights
-        above white and colours that no screen has, and those are not ours to clip.
+        The output is clamped to [0, 1], or to the range of the piece if that is wider: videos can
+        hold highlights above white and colours outside of the gamut.
         """
         spec, clip = self.spec, as_rows(piece.clip)
         low, high = piece.limits or _limits(clip)
@@ -115,14 +115,14 @@ class Engine:
                 return run(part)
 
         def padded(start: int, stop: int) -> Tensor:
-            """Rows of what the model gets, (1, T, 3, stop - start, W)."""
+            """Rows of the padded clip, (1, T, 3, stop - start, W)."""
             part = pad_clip(clip.read(start, min(stop, height)), spec.min_frames)
             return pad_to(part, stop - start, size[1])[None].to(self.device)
 
         def finish(frame: Rows) -> Rows:
             def read(start: int, stop: int) -> Tensor:
                 rows = frame.read(start, stop)[..., : width * spec.scale].float()
-                # In place where it may be: a second frame would take as much memory as the first.
+                # In place if possible: a copy would take the memory of another frame.
                 clamp = torch.clamp if rows.is_inference() else torch.clamp_
                 return clamp(rows, min(0.0, low), max(1.0, high)).cpu()
 
@@ -151,7 +151,13 @@ def make_engine(
     device: str = "cpu",
     tile: int | None = None,
 ) -> Engine:
-    """Move a model to its device, choose the precision (by measurement for `auto`), lay it out."""
+    """Move a model to its device and set its precision and memory layout.
+
+    model: any model of the zoo.
+    precision: `auto` measures which one is fastest.
+    device: as `resolve_device` returns it.
+    tile: side of the tiles in pixels; None runs whole frames.
+    """
     keep_freed_memory()
     model = model.eval().to(device)
     if not isinstance(precision, Precision):
@@ -171,9 +177,12 @@ def upscale_frames(
 ) -> Iterator[Tensor]:
     """Upscale frames (3, H, W) in [0, 1] in order; yields (3, sH, sW), one for each.
 
-    cuts: numbers of the frames that begin a new shot; no model looks across one.
-    chunk: kept frames to gather before they are handed on (to a worker, for one). More of them
-        cost memory and save hand-overs; the output is the same for any number.
+    frames: any iterable of float tensors of one size.
+    model: a model of the zoo, or an engine with its own device, precision and tile.
+    cuts: numbers of the frames that begin a new shot; no model looks across a cut.
+    padding: what replaces frames before the first and after the last one of a shot.
+    chunk: frames to collect before they are yielded or sent to a worker. More take more memory;
+        the output is the same for any number.
     workers: processes that share the work; the output is the same for any number.
     """
     engine = model if isinstance(model, Engine) else make_engine(model)
@@ -183,17 +192,19 @@ def upscale_frames(
 
 
 def _checked(frames: Iterable[Tensor]) -> Iterator[Tensor]:
-    """The same; what is no frame is refused, for a model would make nonsense of it."""
+    """Yield the frames; raises an error for one of a wrong shape or type."""
     size: tuple[int, ...] = ()
     for number, frame in enumerate(frames):
         form = tuple(frame.shape)
         size = size or form
         if len(form) != 3 or form[0] != 3 or form != size:
-            raise ValueError(f"frame {number} is {form}, the first {size}; (3, H, W) are wanted")
+            raise ValueError(
+                f"frame {number} is {form}, the first {size}; expected (3, H, W) for all"
+            )
         if frame.dtype not in (torch.float32, torch.float64, torch.float16, torch.bfloat16):
             raise ValueError(
-                f"frame {number} is of {frame.dtype}; tensors (3, H, W) of floats "
-                "from 0 to 1 are wanted"
+                f"frame {number} is of {frame.dtype}; expected tensors (3, H, W) of floats "
+                "from 0 to 1"
             )
         yield frame
 
@@ -206,7 +217,7 @@ def upscale_marked(
     chunk: int = 1,
     workers: int = 1,
 ) -> Iterator[Tensor]:
-    """As `upscale_frames`, for frames that come with True where they begin a new shot."""
+    """As `upscale_frames`, for pairs of a frame and whether it begins a new shot."""
     shots = split_shots(marked)
     if isinstance(engine.spec.context, Carried):
         for shot in shots:
@@ -223,7 +234,7 @@ def upscale_marked(
 
 
 def split_shots(marked: Iterable[tuple[Tensor, bool]]) -> Iterator[Iterator[Tensor]]:
-    """One iterator of frames for each shot; read each to its end before the next."""
+    """Yield an iterator of frames for each shot; read each to its end before the next one."""
 
     def numbered() -> Iterator[tuple[int, Tensor]]:
         shot = 0
@@ -236,7 +247,7 @@ def split_shots(marked: Iterable[tuple[Tensor, bool]]) -> Iterator[Iterator[Tens
 
 
 def gather(work: Iterable[Piece], frames: int) -> Iterator[list[Piece]]:
-    """Lists of pieces that keep at least `frames` frames each (the last may keep fewer)."""
+    """Yield lists of pieces with at least `frames` kept frames each (the last may have fewer)."""
     held: list[Piece] = []
     kept = 0
     for piece in work:
@@ -250,20 +261,20 @@ def gather(work: Iterable[Piece], frames: int) -> Iterator[list[Piece]]:
 
 
 def padded_size(height: int, width: int, spec: Spec) -> tuple[int, int]:
-    """The least size that the model accepts for frames of this one."""
+    """The smallest size that the model accepts for frames of this size."""
     least, multiple = spec.tile or spec.minimum, spec.multiple
     height, width = (-(-max(side, least) // multiple) * multiple for side in (height, width))
     return height, width
 
 
 def pad_clip(clip: Tensor, frames: int) -> Tensor:
-    """Repeat the last frame of (T, 3, H, W) until there are at least so many."""
+    """Repeat the last frame of (T, 3, H, W) until there are at least `frames`."""
     missing = max(0, frames - clip.shape[0])
     return torch.cat([clip, clip[-1:].expand(missing, -1, -1, -1)]) if missing else clip
 
 
 def _share(engine: Engine, chunks: Iterable[list[Piece]], workers: int) -> Iterator[list[Tensor]]:
-    """Let processes work on chunks; results come in order, with at most 2 * workers waiting."""
+    """Run chunks in processes; yields results in order and keeps at most 2 * workers queued."""
     threads = max(1, (os.cpu_count() or 1) // workers)
     pool = ProcessPoolExecutor(
         workers,
@@ -281,7 +292,7 @@ def _share(engine: Engine, chunks: Iterable[list[Piece]], workers: int) -> Itera
             yield waiting.popleft().result()
 
 
-_engine: Engine | None = None  # a worker process has one, for as long as it lives
+_engine: Engine | None = None  # set once in each worker process
 
 
 def _start_worker(engine: Engine, threads: int) -> None:

@@ -1,4 +1,4 @@
-"""Upscale what comes through a pipe: frame in, frame out, nothing kept on the way but context."""
+"""Upscale video from or to a pipe, holding only the frames that the model needs."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -36,7 +36,7 @@ from vsrkit.video.read import (
 
 @dataclass(frozen=True, slots=True)
 class RawVideo:
-    """What rawvideo on a pipe is; y4m says it by itself."""
+    """Size, pixel format and rate of rawvideo on a pipe, which has no header."""
 
     width: int
     height: int
@@ -45,7 +45,7 @@ class RawVideo:
 
     @classmethod
     def parse(cls, text: str) -> "RawVideo":
-        """From `320x180,yuv420p,25`."""
+        """Parse text such as `320x180,yuv420p,25`."""
         number = r"[1-9]\d*"
         words = rf"({number})x({number}),(\w+),({number}(?:\.\d+|/{number})?)"
         match = re.fullmatch(words, text)
@@ -102,14 +102,19 @@ def upscale_stream(
     turn: Orientation = UPRIGHT,
     chunk: int = 8,
 ) -> Iterator[Tensor]:
-    """Finished frames (3, H, W) for pictures that come once."""
+    """Upscale pictures that can be read only once; yields finished frames (3, H, W).
+
+    size: (height, width) of the output before rotation.
+    turn: rotation of the pixels.
+    chunk: frames buffered between the stages.
+    """
     marked = mark_cuts(picture.rgb() for picture in pictures)
     for frame in prefetch(upscale_marked(prefetch(marked, chunk), engine), chunk):
         yield orient(fitted(frame, *size), turn)
 
 
 def write_y4m(frames: Iterable[Tensor], encoding: Encoding, out: IO[bytes]) -> int:
-    """Write frames to a pipe as they come; how many there were."""
+    """Write frames to a pipe as they come; returns how many."""
     encoder = Encoder(encoding)
     count = 0
     try:
@@ -120,12 +125,12 @@ def write_y4m(frames: Iterable[Tensor], encoding: Encoding, out: IO[bytes]) -> i
             count += 1
         out.flush()
     except BrokenPipeError as error:
-        raise VideoError("the reader of the output pipe went away") from error
+        raise VideoError("the reader of the output pipe has closed it") from error
     return count
 
 
 def write_parts(frames: Iterable[Tensor], encoding: Encoding, folder: WorkFolder) -> list[Path]:
-    """Encode frames into parts, as a job from a file has them."""
+    """Encode frames into part files, as a job with a file as its source does."""
     parts: list[Path] = []
     stream = iter(frames)
     while group := list(islice(stream, 1)):

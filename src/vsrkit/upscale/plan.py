@@ -1,4 +1,4 @@
-"""What upscaling a video will take, before the hours are spent: time, memory, size, warnings."""
+"""Estimate time, memory and file size of upscaling a video, and warn about the source."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -28,14 +28,14 @@ from vsrkit.video.images import encode_png
 from vsrkit.video.probe import VideoInfo, probe
 from vsrkit.video.read import Source
 
-CROP = 96  # side of the part that is upscaled for the measurement
-MADE = 6  # frames upscaled for it, at least: an encoder needs a few to show what it saves
-KEYFRAME_EVERY = 250  # frames, at most; what encoders do unless told otherwise
+CROP = 96  # side of the crop that is upscaled for the measurement
+MADE = 6  # frames to upscale for it, at least: an encoder compresses well after a few
+KEYFRAME_EVERY = 250  # frames, at most; the default of the encoders
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What a run will do and take; sizes in bytes, estimates rounded by nobody."""
+    """What a run will do and take; sizes in bytes, estimates not rounded."""
 
     source: str
     frames: int
@@ -53,13 +53,13 @@ class Plan:
     seconds: float
     file_size: int
     streams: dict[str, int]  # how many of each kind are kept
-    notes: list[str]  # what is otherwise than usual for memory's sake
+    notes: list[str]  # where the encoder differs from the default to save memory
     warnings: list[str]
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What a short run on a small part of the frames took."""
+    """Results of a short run on a crop of a few frames."""
 
     seconds_per_pixel: float  # of the input, for each frame kept
     encoding_per_pixel: float  # seconds, of the output
@@ -83,7 +83,7 @@ def plan_video(
     if str(source) == "-":
         raise VideoError("a pipe can be read only once; plan needs a file")
     if videos_in(Path(source)):
-        raise VideoError(f"{source} is a folder of videos; plan_folder looks at each")
+        raise VideoError(f"{source} is a folder of videos; use plan_folder")
     opened = open_input(source, options, warn=False)
     if opened.info.frames is None:
         opened = replace(opened, info=probe(source, count=True))
@@ -127,36 +127,41 @@ def plan_folder(
     target: str | Path = "output",
     options: UpscaleOptions = DEFAULT_OPTIONS,
 ) -> tuple[list[Plan], list[str]]:
-    """The plans of all videos of a folder, and a line for each that cannot be upscaled."""
+    """The plans of all videos of a folder, and a line for each video that cannot be upscaled.
+
+    folder: path of the folder.
+    target: folder of the planned outputs.
+    options: of every video.
+    """
     videos = videos_in(Path(folder))
     plans, failed = [], []
     for video, path in zip(videos, targets_of(videos, Path(target)), strict=True):
         try:
             plans.append(plan_video(video, path, options))
-        except Exception as error:  # noqa: BLE001  whatever is wrong with one, the others go on
+        except Exception as error:  # noqa: BLE001  an error in one video does not stop the others
             failed.append(f"{video}: {str(error) or type(error).__name__}")
     return plans, failed
 
 
 def _kept(info: VideoInfo, suffix: str) -> list[str]:
-    """The kinds of the other streams that a file `*suffix` has a place for."""
+    """The kinds of the other streams that a file with this suffix can hold."""
     places = {".mkv": ("attachment", "audio", "subtitle"), ".y4m": (), ".png": (), "": ()}
     return [s.kind for s in info.streams if s.kind in places.get(suffix, ("audio", "subtitle"))]
 
 
 def measure(source: Source, prepared: PreparedJob, stride: int) -> Measured:
-    """Upscale the middle of a few frames in a row from the middle of the video, and encode it."""
+    """Upscale and encode a central crop of consecutive frames from the middle of the video."""
     engine, info = prepared.engine, source.info
     side = engine.spec.tile or CROP
     seen, kept = frames_at_once(engine.spec.context)
     clip = middle(sample(source, seen + MADE), side, side)
     runs = _runs(engine, clip, seen, max(kept, stride))
-    next(runs)  # the first prepares: libraries choose their kernels, memory is fetched
+    next(runs)  # warmup: libraries choose their kernels and allocate memory
     begin = time.perf_counter()
     made = [frame for frames in runs for frame in frames]
     spent = time.perf_counter() - begin
     height, width = clip.shape[-2:]
-    rows, columns = (  # of the result, which may be smaller than what the model makes
+    rows, columns = (  # of the output, which may be resampled
         round(height * prepared.height / info.height),
         round(width * prepared.width / info.width),
     )
@@ -172,7 +177,7 @@ def measure(source: Source, prepared: PreparedJob, stride: int) -> Measured:
 
 
 def _runs(engine: Engine, clip: Tensor, seen: int, kept: int) -> Iterator[list[Tensor]]:
-    """Upscaled frames, run by run, of a clip inside a shot: first a run to warm up."""
+    """Upscaled frames of a clip inside a shot, run by run; the first run is a warmup."""
     if isinstance(engine.spec.context, Carried):
         carried = engine.carry(clip)
         yield [next(carried)]
@@ -191,7 +196,7 @@ def _runs(engine: Engine, clip: Tensor, seen: int, kept: int) -> Iterator[list[T
 
 
 def _encode(frames: list[Tensor], encoding: Encoding | None) -> tuple[float, float, float]:
-    """Seconds, bytes of a key frame and bytes of another one, for each pixel of the output."""
+    """Encoding time in seconds, bytes of key frames and bytes of others, per output pixel."""
     high, wide = (max(2, side - side % 2) for side in frames[0].shape[-2:])
     pixels = high * wide
     begin = time.perf_counter()
@@ -210,7 +215,7 @@ def _encode(frames: list[Tensor], encoding: Encoding | None) -> tuple[float, flo
 
 
 def _tiles(engine: Engine, info: VideoInfo) -> tuple[int, int]:
-    """How many tiles a frame has, and the pixels of the input that they hold together."""
+    """Number of tiles of a frame, and the sum of their pixels in the input."""
     tile = engine.spec.tile or engine.tile
     if tile is None:
         return 1, info.height * info.width
@@ -225,12 +230,12 @@ def _tiles(engine: Engine, info: VideoInfo) -> tuple[int, int]:
 
 
 def as_json(plan: Plan) -> dict[str, Any]:
-    """The same as plain values."""
+    """The plan as plain values."""
     return asdict(plan)
 
 
 def describe(plan: Plan) -> str:
-    """A few lines for people."""
+    """The plan as lines of text."""
     (height, width), (high, wide) = plan.size, plan.output_size
     length = f", {_clock(plan.duration_s)}" if plan.duration_s else ""
     streams = ", ".join(f"{count} {kind}" for kind, count in plan.streams.items()) or "none"
@@ -250,7 +255,7 @@ def describe(plan: Plan) -> str:
 
 
 def describe_all(plans: Sequence[Plan], failed: Sequence[str]) -> str:
-    """The same for each video of a folder, and what all of them take."""
+    """The plans of a folder as text, with their total."""
     size = sum(plan.file_size for plan in plans) / 1e6
     wait = _clock(sum(plan.seconds for plan in plans))
     total = f"{len(plans)} videos: about {wait}, about {size:.1f} MB"
