@@ -19,7 +19,7 @@ from vsrkit.errors import StoppedError, VideoError, VsrkitError
 from vsrkit.models.bicubic import Bicubic
 from vsrkit.models.zoo import build_model
 from vsrkit.upscale import prepare as prepare_module
-from vsrkit.upscale import work_folder
+from vsrkit.upscale import produce
 from vsrkit.upscale.options import Progress
 from vsrkit.upscale.work_folder import WorkFolder
 
@@ -86,7 +86,7 @@ def test_kill_9_at_any_moment_changes_no_byte(film, whole, tmp_path):
 
 def test_a_carried_state_survives_as_well(film, tmp_path, monkeypatch):
     """The state of a recurrent model is taken up where it was left."""
-    monkeypatch.setattr(work_folder, "PART_FRAMES", 8)
+    monkeypatch.setattr(produce, "PART_FRAMES", 8)
     torch.manual_seed(0)
     model = build_model("rrn-5l")
     upscale(film, tmp_path / "whole.mkv", model=model, end=1)

@@ -14,7 +14,7 @@ from tests.upscale.identity import Identity
 from tests.upscale.upscaled import decoded, upscale
 
 from vsrkit.errors import VideoError
-from vsrkit.upscale import target as target_module
+from vsrkit.upscale import work_folder
 from vsrkit.video.images import read_image, write_image
 from vsrkit.video.probe import probe
 
@@ -155,7 +155,7 @@ def test_images_into_a_folder_that_is_there(tmp_path, monkeypatch, kind):
         monkeypatch.chdir(place)
         target = Path()
     else:
-        monkeypatch.setattr(target_module.Path, "replace", not_across(place))
+        monkeypatch.setattr(work_folder.Path, "replace", not_across(place))
     before = place.stat().st_ino
     upscale(source, target, overwrite=True)
     assert sorted(p.name for p in place.iterdir()) == [f"{n:08d}.png" for n in range(3)]

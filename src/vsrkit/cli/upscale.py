@@ -178,7 +178,6 @@ def upscale(
     from vsrkit.cli.progress import show_progress
     from vsrkit.errors import StoppedError, VsrkitError
     from vsrkit.upscale.batch import upscale_any
-    from vsrkit.upscale.target import default_target
 
     options = options_from(context.params)
     path = one_of(source, input_path, "input", "-i")
@@ -295,6 +294,49 @@ def one_of(argument: str | None, option: str | None, what: str, name: str) -> st
             f"the {what} is given twice, {argument} and {name} {option}; leave one out"
         )
     return option if argument is None else argument
+
+
+def default_target(source: str, options: "UpscaleOptions", *, preview: bool = False) -> Path:
+    """Where the output of `source` goes if none is named: beside it, as `in.x4.mkv`.
+
+    Folders and images get a folder, patterns a pattern in a folder beside theirs. The suffix names
+    the factor, or the height if that is what the options ask for.
+
+    source: path of the input.
+    options: scale, height and model are used.
+    preview: whether a folder for preview pictures is needed.
+    """
+    import re
+
+    from torch import nn
+
+    from vsrkit.errors import VideoError
+    from vsrkit.models.zoo import default_model, load_model
+    from vsrkit.upscale.work_folder import NUMBER
+    from vsrkit.video.images import is_image
+
+    path = Path(source)
+    if source == "-":
+        raise VideoError("the input is a pipe; name an output, for example -o out.mkv or -o -")
+    if preview:
+        return path.with_name(f"{path.stem}-preview".replace(".", "-"))
+    if options.height is not None:
+        label = f"{options.height}p"
+    elif options.scale is not None:
+        label = f"x{options.scale}"
+    else:
+        model = options.model
+        if not isinstance(model, nn.Module):
+            model = load_model(str(model) if model is not None else default_model())
+        label = f"x{model.spec.scale}"  # type: ignore[union-attr]
+    if re.search(NUMBER, path.name) and not path.exists():
+        if path.parent.name in ("", ".."):
+            raise VideoError(f"name an output for {source}, for example -o out/%04d.png")
+        return path.parent.with_name(f"{path.parent.name}.{label}") / f"{path.stem}.png"
+    if path.is_dir():
+        path = path if path.name not in ("", "..") else path.resolve()
+        return path.with_name(f"{path.name}.{label}")
+    return path.with_name(f"{path.stem}.{label}{'' if is_image(path) else '.mkv'}")
 
 
 def seconds(text: str) -> Fraction:

@@ -1,16 +1,20 @@
 """Distribute work over the CPU cores. This affects speed only, never results."""
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import lru_cache
-from threading import Barrier, Event, Lock
+from queue import Empty, Full, Queue
+from threading import Barrier, Event, Lock, Thread
 from typing import TypeVar
 
 import torch
 from torch import Tensor
+
+POLL_S = 0.2  # seconds between checks whether the other thread has stopped
+JOIN_S = 5.0  # seconds that a thread gets to finish its current item when it is stopped
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -180,3 +184,59 @@ def _start_two_threads(share: int, threads: int) -> ThreadPoolExecutor:
         started.result()
     torch.set_num_threads(threads)  # restore it for this thread and for threads started later
     return pool
+
+
+class _End:
+    """Marks the end of prefetched items, with the error that ended them."""
+
+    def __init__(self, error: BaseException | None) -> None:
+        self.error = error
+
+
+def prefetch(items: Iterable[T], size: int) -> Iterator[T]:
+    """Iterate over items in another thread, at most `size` items ahead of the caller.
+
+    An error of the iteration is raised in the caller. When the caller stops early, so does the
+    thread. With a size of 0 there is no thread.
+    """
+    if size == 0:
+        yield from items
+        return
+    waiting: Queue[T | _End] = Queue(size)
+    stopped = Event()
+
+    def put(item: T | _End) -> None:
+        while not stopped.is_set():
+            try:
+                waiting.put(item, timeout=POLL_S)
+            except Full:
+                continue
+            return
+
+    def fill() -> None:
+        try:
+            for item in items:
+                put(item)
+                if stopped.is_set():
+                    return
+        except BaseException as error:  # noqa: BLE001  raised again in the caller
+            put(_End(error))
+        else:
+            put(_End(None))
+
+    thread = Thread(target=fill, daemon=True)
+    thread.start()
+    try:
+        while True:
+            try:
+                item = waiting.get(timeout=POLL_S)  # a wait without timeout would block Ctrl-C
+            except Empty:
+                continue
+            if isinstance(item, _End):
+                if item.error is not None:
+                    raise item.error
+                return
+            yield item
+    finally:
+        stopped.set()
+        thread.join(JOIN_S)

@@ -14,8 +14,7 @@ from vsrkit.upscale.options import OnProgress, Progress, UpscaleOptions
 from vsrkit.upscale.pipe import RawVideo, piped, upscale_stream, write_parts, write_y4m
 from vsrkit.upscale.prepare import configure_input, open_input, prepare, stride_of
 from vsrkit.upscale.preview import preview_video
-from vsrkit.upscale.target import open_target
-from vsrkit.upscale.work_folder import WorkFolder
+from vsrkit.upscale.work_folder import WorkFolder, open_target
 from vsrkit.video.codecs import DEFAULT_CODECS
 from vsrkit.video.images import is_image, natural_order
 from vsrkit.video.probe import UPRIGHT, is_video

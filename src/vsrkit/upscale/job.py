@@ -27,17 +27,27 @@ from vsrkit.upscale.prepare import (
     resolve_options,
     stride_of,
 )
-from vsrkit.upscale.produce import FrameDone, JobContext, JobEvent, PartDone, TileHalved, produce
-from vsrkit.upscale.target import Target, finish_images, image_names, open_target
+from vsrkit.upscale.produce import (
+    FrameDone,
+    JobContext,
+    JobEvent,
+    PartDone,
+    TileHalved,
+    fingerprint,
+    plan_parts,
+    produce,
+    scan,
+)
 from vsrkit.upscale.work_folder import (
     Index,
     Manifest,
     Part,
+    Target,
     WorkFolder,
-    fingerprint,
-    plan_parts,
+    finish_images,
+    image_names,
+    open_target,
     remove_leftovers,
-    scan,
 )
 from vsrkit.upscale.workers import engines_for, run_parts
 from vsrkit.video.codecs import Encoding

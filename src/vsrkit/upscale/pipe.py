@@ -15,11 +15,12 @@ from av.video.frame import VideoFrame
 from torch import Tensor
 
 from vsrkit.errors import VideoError
+from vsrkit.hardware.threads import prefetch
 from vsrkit.inference.engine import Engine, upscale_marked
 from vsrkit.inference.shots import mark_cuts
 from vsrkit.models.layers.resample import fitted
-from vsrkit.upscale.produce import prefetch
-from vsrkit.upscale.work_folder import PART_FRAMES, WorkFolder
+from vsrkit.upscale.produce import PART_FRAMES
+from vsrkit.upscale.work_folder import WorkFolder
 from vsrkit.video.codecs import Encoding
 from vsrkit.video.encode import Encoder, encode_frames, write_packets
 from vsrkit.video.mux import Y4M_FRAME, y4m_header

@@ -13,8 +13,8 @@ from vsrkit.inference.windows import plan_pieces
 from vsrkit.models.layers.resample import fitted
 from vsrkit.models.spec import Carried, Context
 from vsrkit.upscale.options import OnProgress, Progress
-from vsrkit.upscale.produce import PartPiece, read_pieces, upscale_pieces, whole_piece
-from vsrkit.upscale.work_folder import Part, WorkFolder, scan
+from vsrkit.upscale.produce import PartPiece, read_pieces, scan, upscale_pieces, whole_piece
+from vsrkit.upscale.work_folder import Part, WorkFolder
 from vsrkit.video.images import write_image
 from vsrkit.video.read import Source, orient
 

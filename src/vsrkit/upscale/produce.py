@@ -1,11 +1,11 @@
-"""Compute and write the parts of a job: decoding, model and encoding, side by side in threads."""
+"""The parts of a job: found by a scan of the source, decoded, upscaled, encoded and written."""
 
+import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, groupby
-from queue import Empty, Full, Queue
-from threading import Event, Thread
-from typing import TypeAlias, TypeVar
+from pathlib import Path
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
@@ -13,23 +13,23 @@ from torch import Tensor
 from vsrkit.errors import VideoError, VsrkitError
 from vsrkit.hardware.files import write_atomically
 from vsrkit.hardware.memory import Rows, as_tensor
+from vsrkit.hardware.threads import prefetch
 from vsrkit.inference.engine import Engine, States
 from vsrkit.inference.memory import halved
-from vsrkit.inference.windows import Piece, PiecePlan
+from vsrkit.inference.shots import mark_cuts
+from vsrkit.inference.windows import Piece, PiecePlan, plan_pieces
 from vsrkit.models.layers.resample import fitted
-from vsrkit.models.spec import Carried
-from vsrkit.upscale.work_folder import Part, WorkFolder, load_states, save_states
+from vsrkit.models.spec import Carried, Context
+from vsrkit.upscale.options import OnProgress, Progress
+from vsrkit.upscale.work_folder import Index, Part, WorkFolder, load_states, save_states
 from vsrkit.video.codecs import Encoding
 from vsrkit.video.encode import encode_frames, write_packets
 from vsrkit.video.images import encode_png
 from vsrkit.video.probe import UPRIGHT, Orientation
-from vsrkit.video.read import Picture, Source, orient
+from vsrkit.video.read import WHOLE_VIDEO, Picture, Source, orient
 
+PART_FRAMES = 48  # least number in every part but the last: the most that a crash can cost
 STRIPE = 128  # rows that are converted to RGB at once if frames are never whole
-POLL_S = 0.2  # seconds between checks whether the other thread has stopped
-JOIN_S = 5.0  # seconds that a thread gets to finish its current item when it is stopped
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +74,74 @@ class JobContext:
     names: tuple[str, ...] = ()  # of the images, by frame
     bits: int = 8  # of the images
     turn: Orientation = UPRIGHT  # rotation of the pixels, if the container cannot store one
+
+
+def scan(source: Source, on_progress: OnProgress) -> Index:
+    """Decode a source once to find times and cuts; calls `on_progress` after every frame."""
+    total = source.info.frames if source.span == WHOLE_VIDEO else None
+    times: list[int] = []
+    durations: list[int] = []
+
+    def frames() -> Iterator[Tensor]:
+        for picture in source.pictures():
+            times.append(picture.time)
+            durations.append(picture.duration)
+            yield picture.rgb().clamp(0, 1)
+
+    cuts = []
+    for number, (_, begins) in enumerate(mark_cuts(frames())):
+        if begins and number:
+            cuts.append(number)
+        on_progress(Progress(stage="scan", done=number + 1, total=total))
+    if not times:
+        raise VideoError(f"{source.path} has no frames between --start and --end")
+    usual = round(1 / source.info.frame_rate / source.info.time_base)
+    return Index(tuple(times), durations[-1] or max(1, usual), tuple(cuts))
+
+
+def fingerprint(source: Source) -> str:
+    """A hash of the content of the source's files."""
+    digest = hashlib.blake2b(digest_size=16)
+    for path in source.images or (source.path,):
+        if source.images:
+            digest.update(path.name.encode())
+        _add_file(digest, path)
+    return digest.hexdigest()
+
+
+def _add_file(digest: "hashlib.blake2b", path: Path) -> None:
+    try:
+        with path.open("rb") as file:
+            while block := file.read(1 << 20):
+                digest.update(block)
+    except OSError as error:
+        raise VideoError(f"cannot read {path}: {error.strerror}") from error
+
+
+def plan_parts(
+    shots: Iterable[range], context: Context, *, stride: int = 1, frames: int | None = None
+) -> Iterator[Part]:
+    """Divide a video into parts; they depend on the video and the model only.
+
+    A part consists of whole pieces of one or more shots, so that no frame is computed twice.
+
+    shots: frame numbers of each shot.
+    context: frames that the model needs around each one.
+    stride: frames to keep of each window, see `plan_pieces`.
+    frames: least number of frames of a part; None takes PART_FRAMES.
+    """
+    least = PART_FRAMES if frames is None else frames
+    pieces: list[PiecePlan] = []
+    number = start = stop = 0
+    for shot in shots:
+        for piece in plan_pieces(shot.start, shot.stop, context, stride=stride):
+            pieces.append(piece)
+            stop = piece.kept[-1] + 1
+            if stop - start >= least:
+                yield Part(number, start, stop, tuple(pieces))
+                pieces, number, start = [], number + 1, stop
+    if pieces:
+        yield Part(number, start, stop, tuple(pieces))
 
 
 def produce(parts: Iterable[Part], job: JobContext, engine: Engine, on_event: OnEvent) -> None:
@@ -228,59 +296,3 @@ def _finish_frames(
         number += 1
     if states:
         save_states(job.folder.state(part.number), states)
-
-
-class _End:
-    """Marks the end of prefetched items, with the error that ended them."""
-
-    def __init__(self, error: BaseException | None) -> None:
-        self.error = error
-
-
-def prefetch(items: Iterable[T], size: int) -> Iterator[T]:
-    """Iterate over items in another thread, at most `size` items ahead of the caller.
-
-    An error of the iteration is raised in the caller. When the caller stops early, so does the
-    thread. With a size of 0 there is no thread.
-    """
-    if size == 0:
-        yield from items
-        return
-    waiting: Queue[T | _End] = Queue(size)
-    stopped = Event()
-
-    def put(item: T | _End) -> None:
-        while not stopped.is_set():
-            try:
-                waiting.put(item, timeout=POLL_S)
-            except Full:
-                continue
-            return
-
-    def fill() -> None:
-        try:
-            for item in items:
-                put(item)
-                if stopped.is_set():
-                    return
-        except BaseException as error:  # noqa: BLE001  raised again in the caller
-            put(_End(error))
-        else:
-            put(_End(None))
-
-    thread = Thread(target=fill, daemon=True)
-    thread.start()
-    try:
-        while True:
-            try:
-                item = waiting.get(timeout=POLL_S)  # a wait without timeout would block Ctrl-C
-            except Empty:
-                continue
-            if isinstance(item, _End):
-                if item.error is not None:
-                    raise item.error
-                return
-            yield item
-    finally:
-        stopped.set()
-        thread.join(JOIN_S)

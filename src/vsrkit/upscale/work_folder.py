@@ -1,8 +1,9 @@
-"""The parts of a job, and the work folder beside the output that stores them until it is done."""
+"""The output of a job, and the hidden work folder beside it that stores its finished parts."""
 
-import hashlib
+import errno
+import re
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import pairwise
@@ -15,15 +16,14 @@ from safetensors.torch import load_file, save
 from torch import Tensor
 
 from vsrkit.errors import VideoError, VsrkitError
-from vsrkit.hardware.files import write_atomically
-from vsrkit.inference.shots import mark_cuts
-from vsrkit.inference.windows import PiecePlan, plan_pieces
-from vsrkit.models.spec import Context
-from vsrkit.upscale.options import OnProgress, Progress, ResolvedOptions
-from vsrkit.video.read import WHOLE_VIDEO, Source
+from vsrkit.hardware.files import temporary_path, write_atomically
+from vsrkit.inference.windows import PiecePlan
+from vsrkit.upscale.options import ResolvedOptions
+from vsrkit.video.codecs import DEFAULT_CODECS
+from vsrkit.video.read import Source, find_numbered
 from vsrkit.video.timestamps import Clock
 
-PART_FRAMES = 48  # least number in every part but the last: the most that a crash can cost
+NUMBER = r"%0?\d*d"  # the number in the name of an image, such as %04d
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,69 +195,119 @@ def remove_leftovers(folder: Path) -> None:
             path.unlink()
 
 
-def scan(source: Source, on_progress: OnProgress) -> Index:
-    """Decode a source once to find times and cuts; calls `on_progress` after every frame."""
-    total = source.info.frames if source.span == WHOLE_VIDEO else None
-    times: list[int] = []
-    durations: list[int] = []
+@dataclass(frozen=True, slots=True)
+class Target:
+    """An output. For a pattern, `path` is its folder and `pattern` the file names in it."""
 
-    def frames() -> Iterator[Tensor]:
-        for picture in source.pictures():
-            times.append(picture.time)
-            durations.append(picture.duration)
-            yield picture.rgb().clamp(0, 1)
+    path: Path
+    images: bool = False
+    pattern: str | None = None
 
-    cuts = []
-    for number, (_, begins) in enumerate(mark_cuts(frames())):
-        if begins and number:
-            cuts.append(number)
-        on_progress(Progress(stage="scan", done=number + 1, total=total))
-    if not times:
-        raise VideoError(f"{source.path} has no frames between --start and --end")
-    usual = round(1 / source.info.frame_rate / source.info.time_base)
-    return Index(tuple(times), durations[-1] or max(1, usual), tuple(cuts))
+    @property
+    def kind(self) -> str:
+        """What the manifest stores: the suffix of a video, or the pattern of images."""
+        return f"images {self.pattern or ''}" if self.images else self.path.suffix.lower()
+
+    @property
+    def turns(self) -> bool:
+        """Whether pixels are rotated because the format cannot store a rotation."""
+        return self.images or self.path.suffix.lower() == ".y4m"
 
 
-def fingerprint(source: Source) -> str:
-    """A hash of the content of the source's files."""
-    digest = hashlib.blake2b(digest_size=16)
-    for path in source.images or (source.path,):
-        if source.images:
-            digest.update(path.name.encode())
-        _add_file(digest, path)
-    return digest.hexdigest()
+def open_target(target: str | Path, source: Source, *, overwrite: bool) -> Target:
+    """Find out the kind of the output; raises an error if it would destroy something.
 
-
-def _add_file(digest: "hashlib.blake2b", path: Path) -> None:
-    try:
-        with path.open("rb") as file:
-            while block := file.read(1 << 20):
-                digest.update(block)
-    except OSError as error:
-        raise VideoError(f"cannot read {path}: {error.strerror}") from error
-
-
-def plan_parts(
-    shots: Iterable[range], context: Context, *, stride: int = 1, frames: int | None = None
-) -> Iterator[Part]:
-    """Divide a video into parts; they depend on the video and the model only.
-
-    A part consists of whole pieces of one or more shots, so that no frame is computed twice.
-
-    shots: frame numbers of each shot.
-    context: frames that the model needs around each one.
-    stride: frames to keep of each window, see `plan_pieces`.
-    frames: least number of frames of a part; None takes PART_FRAMES.
+    target: as in `upscale_video`.
+    source: the input, which is never overwritten.
+    overwrite: whether an existing output may be replaced.
     """
-    least = PART_FRAMES if frames is None else frames
-    pieces: list[PiecePlan] = []
-    number = start = stop = 0
-    for shot in shots:
-        for piece in plan_pieces(shot.start, shot.stop, context, stride=stride):
-            pieces.append(piece)
-            stop = piece.kept[-1] + 1
-            if stop - start >= least:
-                yield Part(number, start, stop, tuple(pieces))
-                pieces, number, start = [], number + 1, stop
-    if pieces:
-        yield Part(number, start, stop, tuple(pieces))
+    path = Path(target)
+    if re.search(NUMBER, path.name) and path.suffix.lower() not in DEFAULT_CODECS:
+        if path.suffix.lower() != ".png":
+            raise VideoError(f"images are written as PNG; name them {path.stem}.png")
+        if path.name.count("%") != 1:
+            raise VideoError(f"{path.name} must have one number in it, such as %04d.png")
+        existing = find_numbered(path)
+        _refuse_input_files(existing, source)
+        if existing and not overwrite and not WorkFolder.beside(path.parent).is_finished:
+            raise VideoError(f"{existing[0]} exists; add --overwrite (-y) or name another folder")
+        return Target(path.parent, images=True, pattern=path.name)
+    if path.suffix.lower() not in DEFAULT_CODECS and not _is_image_folder(path):
+        raise VideoError(
+            f"cannot write {path.suffix} files; name the output *"
+            f"{', *'.join(sorted(DEFAULT_CODECS))}, or give a folder for PNG files"
+        )
+    if path.suffix.lower() not in DEFAULT_CODECS:
+        if path.exists() and path.resolve() == source.path.resolve():
+            raise VideoError(f"input and output are the same folder, {path}; name another")
+        existing = list(path.iterdir()) if path.is_dir() else []
+        _refuse_input_files(existing, source)
+        if existing and not overwrite and not WorkFolder.beside(path).is_finished:
+            raise VideoError(f"{path} is not empty; add --overwrite (-y) or name another folder")
+        if other := [file.name for file in existing if file.suffix.lower() != ".png"]:
+            raise VideoError(
+                f"{path} holds more than PNG files ({other[0]}), which would be lost; "
+                "name another folder"
+            )
+        return Target(path, images=True)
+    if path.exists() and source.path.exists() and path.samefile(source.path):
+        raise VideoError(f"input and output are the same file, {path}; name another output")
+    if path.is_dir():
+        raise VideoError(f"{path} is a folder; name a file in it")
+    if path.exists() and not overwrite:
+        raise VideoError(f"{path} exists; add --overwrite (-y) to replace it")
+    return Target(path)
+
+
+def _is_image_folder(path: Path) -> bool:
+    """Whether a path without the suffix of a video names a folder: as written, or as it exists."""
+    by_default = re.fullmatch(r"\.(x\d+|\d+p)", path.suffix)  # see `default_target`
+    return not path.suffix or path.is_dir() or by_default is not None
+
+
+def _refuse_input_files(existing: list[Path], source: Source) -> None:
+    """Raise an error if files to be replaced are part of the input."""
+    inputs = {path.resolve() for path in source.images or (source.path,)}
+    if lost := [path for path in existing if path.resolve() in inputs]:
+        raise VideoError(f"{lost[0]} is part of the input; name another folder for the output")
+
+
+def image_names(target: Target, source: Source, frames: int) -> tuple[str, ...]:
+    """A file name for each frame: by the pattern, those of the input images, or numbers."""
+    if target.pattern:
+        return tuple(target.pattern % number for number in range(1, frames + 1))
+    names = tuple(f"{path.stem}.png" for path in source.images)
+    if len({name.casefold() for name in names}) == frames:  # not if there are a.png and a.jpg
+        return names
+    return tuple(f"{number:08d}.png" for number in range(frames))
+
+
+def finish_images(target: Target, folder: WorkFolder, names: Sequence[str]) -> None:
+    """Move the finished images to the output: a new folder at once, an existing one file by file.
+
+    An existing folder is kept, because it may be a link, a mount point or the current folder. Its
+    old images are deleted after the new ones are in place, except for a pattern.
+    """
+    if not target.pattern and not target.path.exists():
+        folder.images.replace(target.path)
+        return
+    target.path.mkdir(parents=True, exist_ok=True)
+    for path in sorted(folder.images.iterdir()):
+        _move(path, target.path / path.name)
+    folder.images.rmdir()
+    if not target.pattern:
+        for path in target.path.glob("*.[pP][nN][gG]"):
+            if path.name not in names:
+                path.unlink()
+
+
+def _move(path: Path, place: Path) -> None:
+    """Rename a file; copy it if `place` is on another file system."""
+    try:
+        path.replace(place)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        with temporary_path(place) as temporary:
+            shutil.copyfile(path, temporary)
+        path.unlink()

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from vsrkit.upscale.produce import prefetch
+from vsrkit.hardware.threads import prefetch
 
 
 def test_the_same_items_in_order():
