@@ -56,7 +56,7 @@ def test_a_container_without_a_lean_codec_is_refused(film, tmp_path, greedy):
 
 @pytest.mark.parametrize("wish", [{"codec": "h264"}, {"crf": 20}, {"pix_fmt": "yuv420p"}])
 def test_an_encoder_that_was_asked_for_is_not_replaced(film, tmp_path, greedy, wish):
-    with pytest.raises(MemoryLimitError, match="leaner codec"):
+    with pytest.raises(MemoryLimitError, match="codec that needs less memory"):
         upscale(film, tmp_path / "out.mkv", **GIVEN, **wish)
 
 
