@@ -1,4 +1,4 @@
-"""What is show_progress of speed and time left counts from when a stage begins."""
+"""Speed and remaining time are counted from the beginning of a stage."""
 
 import json
 
@@ -42,7 +42,7 @@ def test_each_stage_has_its_own_pace(clock):
     assert pace.frames_per_second(at(1)) == 0.5
 
 
-def test_nothing_is_promised_without_a_speed_or_an_end():
+def test_no_time_left_without_a_speed_or_a_total():
     assert seconds_left(at(3), None) is None
     assert seconds_left(at(3, total=None), 2.0) is None
 

@@ -1,4 +1,4 @@
-"""`vsrkit upscale` as people call it."""
+"""The command `vsrkit upscale`: arguments, folders, pipes, progress and exit codes."""
 
 import json
 import signal
@@ -120,7 +120,7 @@ def test_progress_for_programs(tmp_path):
     assert (last["done"], last["total"], last["shot"], last["shots"]) == (6, 6, 1, 1)
 
 
-def test_a_folder_goes_on_after_a_bad_file(tmp_path):
+def test_a_folder_continues_after_a_bad_file(tmp_path):
     folder = tmp_path / "in"
     folder.mkdir()
     write_clip(folder / "a.mkv", frames=2)
@@ -133,7 +133,7 @@ def test_a_folder_goes_on_after_a_bad_file(tmp_path):
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["a.mkv", "c.mkv"]
 
 
-def test_a_folder_goes_on_where_it_was_and_loses_nothing(tmp_path):
+def test_a_folder_is_resumed_and_loses_nothing(tmp_path):
     folder = tmp_path / "in"
     folder.mkdir()
     write_clip(folder / "a.avi", codec="mpeg4", frames=1)
@@ -219,7 +219,7 @@ def test_rawvideo_on_a_pipe_becomes_a_file(tmp_path):
             RawVideo.parse(wrong)
 
 
-def test_interlaced_video_on_a_pipe_is_made_whole_or_refused(tmp_path):
+def test_interlaced_video_on_a_pipe_is_deinterlaced_or_refused(tmp_path):
     source = write_clip(tmp_path / "in.y4m", codec="rawvideo", width=32, height=32)
     marked = source.read_bytes().replace(b" Ip ", b" It ", 1)
     (tmp_path / "in.y4m").write_bytes(marked)
@@ -257,7 +257,7 @@ def test_rates_and_options():
 
 
 @pytest.mark.parametrize("stage", ["scan", "upscale"])
-def test_ctrl_c_exits_130_and_goes_on(tmp_path, stage):
+def test_ctrl_c_exits_130_and_the_job_is_resumed(tmp_path, stage):
     """A real process, a real signal."""
     source = write_clip(tmp_path / "in.mkv", frames=130, width=16, height=16)
     words = [
@@ -269,12 +269,12 @@ def test_ctrl_c_exits_130_and_goes_on(tmp_path, stage):
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        # Tests that a shell runs in the background are told to ignore Ctrl-C, and would pass it on.
+        # A shell makes background jobs ignore Ctrl-C, and child processes inherit that.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     for line in child.stdout:
-        told = json.loads(line)
-        if told["stage"] == stage and told["done"]:
+        report = json.loads(line)
+        if report["stage"] == stage and report["done"]:
             child.send_signal(2)
             break
     _, said = child.communicate()

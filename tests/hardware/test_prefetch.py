@@ -1,4 +1,4 @@
-"""A stage that works ahead: same items, its errors, and an end when nobody wants more."""
+"""Prefetching in a thread: same items, same errors, and an end when the caller stops."""
 
 import threading
 import time
@@ -12,7 +12,7 @@ def test_the_same_items_in_order():
     assert list(prefetch(range(100), 3)) == list(range(100))
 
 
-def test_an_error_comes_out_where_the_items_are_used():
+def test_an_error_is_raised_in_the_caller():
     def broken():
         yield 1
         raise ValueError("no more")
@@ -23,7 +23,7 @@ def test_an_error_comes_out_where_the_items_are_used():
         next(items)
 
 
-def test_it_runs_ahead_so_far_and_no_further():
+def test_it_runs_at_most_size_items_ahead():
     made = []
     items = prefetch((made.append(n) or n for n in range(50)), 4)
     assert next(items) == 0
@@ -39,7 +39,7 @@ def test_it_ends_when_the_caller_stops():
     assert threading.active_count() == before
 
 
-def test_a_size_of_nothing_makes_each_item_when_it_is_asked_for():
+def test_size_zero_makes_each_item_on_request():
     made = []
 
     def make():

@@ -1,4 +1,4 @@
-"""The pipeline: same bytes for any chunk and worker, nothing across a cut, flat memory."""
+"""The engine: same output for any chunk and workers, no context across cuts, flat memory."""
 
 import subprocess
 import sys
@@ -61,7 +61,7 @@ def test_every_frame_comes_back_once_in_order_at_its_size(context, rules, h, w):
         torch.testing.assert_close(sr, wanted, atol=1e-6, rtol=0)  # blending rounds
 
 
-def test_a_carried_state_starts_anew_at_a_cut():
+def test_a_carried_state_is_reset_at_a_cut():
     frames = noise(6)
     out = list(upscale_frames(frames, Engine(Echo(Carried()), PLAIN), cuts=[2]))
     again = list(upscale_frames(frames[2:], Engine(Echo(Carried()), PLAIN)))
@@ -69,7 +69,7 @@ def test_a_carried_state_starts_anew_at_a_cut():
     assert not torch.equal(out[1][:, ::2, ::2], frames[1])  # it did carry
 
 
-def test_what_lies_beyond_white_is_kept_and_nothing_new_is_added():
+def test_output_is_clamped_to_the_range_of_the_input():
     """A video has highlights above white; a model's overshoot is cut at what was there."""
     engine = Engine(Bicubic(BicubicConfig()), PLAIN)
     frame = noise(1, 8, 8)[0]
@@ -187,7 +187,7 @@ def test_the_released_net_runs_at_any_size():
         [torch.rand(3, 20, 24).numpy()],
     ],
 )
-def test_what_is_no_frame_is_refused(frames):
+def test_tensors_that_are_not_frames_are_refused(frames):
     with pytest.raises(ValueError, match="H, W"):
         list(upscale_frames(frames, Bicubic(BicubicConfig())))
 

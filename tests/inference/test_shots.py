@@ -91,7 +91,7 @@ def test_flash_is_none(frames, share):
 
 def test_a_foreign_frame_is_a_shot_of_its_own():
     clip = still(6, 8)
-    clip[4] = 0.5 * scene(7)  # darker: nobody takes it for a flash
+    clip[4] = 0.5 * scene(7)  # darker, so it is not a flash
     assert cuts(clip) == [4, 5]
 
 

@@ -68,7 +68,7 @@ def test_windows_hold_a_bounded_number_of_frames(monkeypatch):
 
 @pytest.mark.parametrize("length", [1, 7, 8, 9, 16, 30])
 @pytest.mark.parametrize(("size", "warmup"), [(8, 3), (8, 0), (1, 2), (40, 4)])
-def test_segments_lie_at_fixed_places_and_keep_every_frame_once(length, size, warmup):
+def test_segments_have_fixed_positions_and_keep_every_frame_once(length, size, warmup):
     kept = []
     for piece in pieces(iter(shot(length)), Segments(size, warmup)):
         read = numbers(piece.clip)

@@ -1,4 +1,4 @@
-"""What a container cannot hold is converted with as little loss as can be, or refused at once."""
+"""Streams that a container cannot hold are converted with little loss, or refused first."""
 
 import logging
 from fractions import Fraction
@@ -62,7 +62,7 @@ def heard(path):
         ("flac", "s32", ".mov", "alac"),
     ],
 )
-def test_lossless_audio_stays_so_to_the_last_bit(tmp_path, codec, form, suffix, kind, caplog):
+def test_lossless_audio_stays_lossless(tmp_path, codec, form, suffix, kind, caplog):
     source = write_sound(tmp_path / "in.mkv", codec, form, layout="stereo")
     upscale(source, tmp_path / f"out{suffix}")
     assert f"converted to {kind}" in caplog.text
@@ -106,15 +106,15 @@ def test_audio_of_unnamed_channels_and_coarse_times(tmp_path):
 )
 def test_a_codec_that_the_container_cannot_hold_is_refused_first(tmp_path, name, codec, message):
     source = write_clip(tmp_path / "in.mkv")
-    told = []
+    reports = []
     with pytest.raises(VideoError, match=message):
-        upscale(source, tmp_path / name, codec=codec, on_progress=told.append)
-    assert told == []
-    assert not WorkFolder.beside(tmp_path / name).path.exists()  # nothing to go on from
+        upscale(source, tmp_path / name, codec=codec, on_progress=reports.append)
+    assert reports == []
+    assert not WorkFolder.beside(tmp_path / name).path.exists()  # no work folder
 
 
 @pytest.mark.parametrize("suffix", [".mkv", ".mp4", ".webm"])
-def test_times_that_begin_anew_go_on(tmp_path, suffix):
+def test_timestamps_that_reset_become_continuous(tmp_path, suffix):
     """Recordings put in a row byte by byte, as people do with transport streams."""
     write_rich_clip(tmp_path / "one.ts", subtitle=None, attachment=False, audio="aac")
     (tmp_path / "in.ts").write_bytes(3 * (tmp_path / "one.ts").read_bytes())
@@ -171,14 +171,14 @@ def test_a_cover_is_kept(tmp_path, first, second):
         assert len(list(open_source(path).frames())) == 6
 
 
-def test_apple_finds_its_name_for_hevc(tmp_path):
+def test_hevc_in_mp4_has_the_tag_that_apple_needs(tmp_path):
     upscale(write_clip(tmp_path / "in.mkv"), tmp_path / "out.mp4", codec="hevc")
     with av.open(str(tmp_path / "out.mp4")) as file:
         assert file.streams.video[0].codec_context.codec_tag == "hvc1"
         assert len(list(file.decode(video=0))) == 6
 
 
-def test_what_the_encoder_has_no_place_for_is_said(tmp_path, caplog):
+def test_lost_bits_chroma_and_alpha_are_reported(tmp_path, caplog):
     source = write_clip(tmp_path / "in.mkv", codec="ffv1", pix_fmt="yuv422p10le")
     upscale(source, tmp_path / "out.webm")
     assert "yuv422p10le becomes yuv420p10le: libsvtav1 does not support more" in caplog.text

@@ -1,4 +1,4 @@
-"""Where the usual encoder does not fit into memory, a leaner one is taken, once and said so."""
+"""If the default encoder does not fit into memory, one that needs less is used, with a note."""
 
 import json
 from dataclasses import replace
@@ -54,10 +54,10 @@ def test_a_container_without_a_lean_codec_is_refused(film, tmp_path, greedy):
         upscale(film, tmp_path / "out.webm", **GIVEN)
 
 
-@pytest.mark.parametrize("wish", [{"codec": "h264"}, {"crf": 20}, {"pix_fmt": "yuv420p"}])
-def test_an_encoder_that_was_asked_for_is_not_replaced(film, tmp_path, greedy, wish):
+@pytest.mark.parametrize("option", [{"codec": "h264"}, {"crf": 20}, {"pix_fmt": "yuv420p"}])
+def test_an_encoder_that_was_asked_for_is_not_replaced(film, tmp_path, greedy, option):
     with pytest.raises(MemoryLimitError, match="codec that needs less memory"):
-        upscale(film, tmp_path / "out.mkv", **GIVEN, **wish)
+        upscale(film, tmp_path / "out.mkv", **GIVEN, **option)
 
 
 def interrupted(film, target):
@@ -71,7 +71,7 @@ def interrupted(film, target):
         upscale(film, target, **GIVEN, on_progress=stop)
 
 
-def test_a_job_that_began_lean_goes_on_so(film, tmp_path, greedy):
+def test_a_resumed_job_keeps_its_lean_codec(film, tmp_path, greedy):
     target = tmp_path / "out.mp4"
     interrupted(film, target)
     greedy.undo()
@@ -79,7 +79,7 @@ def test_a_job_that_began_lean_goes_on_so(film, tmp_path, greedy):
     assert probe(target).codec == "mjpeg"
 
 
-def test_a_job_that_began_as_usual_does_not_become_lean(film, tmp_path, greedy):
+def test_a_resumed_job_keeps_its_default_codec(film, tmp_path, greedy):
     target = tmp_path / "out.mp4"
     too_large = RULES["libx264"]
     greedy.undo()
@@ -91,13 +91,13 @@ def test_a_job_that_began_as_usual_does_not_become_lean(film, tmp_path, greedy):
         upscale(film, target, **GIVEN)
 
 
-def test_plan_says_it_too(film, greedy):
+def test_plan_notes_the_lean_codec(film, greedy):
     plan = plan_video(film, "out.mkv", UpscaleOptions(**GIVEN))
     assert plan.codec == "prores_ks"
     assert "note     encodes with prores_ks" in describe(plan)
 
 
-def test_what_x264_does_without_is_said_and_nothing_else(film, tmp_path, monkeypatch, caplog):
+def test_disabled_features_of_x264_are_noted_once(film, tmp_path, monkeypatch, caplog):
     assert plan_video(film, "out.mkv", UpscaleOptions(**GIVEN)).notes == []
     monkeypatch.setattr("vsrkit.video.codecs.HUGE", 1)
     plan = plan_video(film, "out.mkv", UpscaleOptions(**GIVEN))

@@ -1,4 +1,4 @@
-"""A plan says what a run will do, and comes near to what it takes."""
+"""A plan describes a run, and its estimates are close to what the run takes."""
 
 import json
 from dataclasses import replace
@@ -61,7 +61,7 @@ def test_part_of_a_video_into_images(video):
     assert plan.file_size > 20 * 10_000
 
 
-def test_only_what_the_output_has_a_place_for_is_called_kept(tmp_path):
+def test_only_streams_that_the_output_can_hold_are_kept(tmp_path):
     source = write_rich_clip(tmp_path / "in.mkv")
     kept = {target: plan_video(source, target, BICUBIC).streams for target in KEPT}
     assert kept == KEPT
@@ -78,7 +78,7 @@ KEPT = {
 }
 
 
-def test_what_plan_cannot_look_at(tmp_path):
+def test_pipes_and_folders_are_refused(tmp_path):
     write_clip(tmp_path / "in.mkv")
     for source, text in ((tmp_path, "plan_folder"), ("-", "only once")):
         with pytest.raises(VideoError, match=text):
@@ -90,7 +90,7 @@ def test_a_span_without_frames(video):
         plan_video(video, options=UpscaleOptions(model="bicubic", start=5))
 
 
-def test_frames_are_counted_where_the_header_is_silent(tmp_path):
+def test_frames_are_counted_if_the_header_has_no_number(tmp_path):
     path = tmp_path / "in.mkv"
     write_clip(path, frames=5, times=[0, 3, 4, 9, 20], time_base="1/25")
     assert plan_video(path, options=UpscaleOptions(model="bicubic")).frames == 5
@@ -131,7 +131,7 @@ def test_a_folder_of_videos(tmp_path, monkeypatch, capsys):
     assert "1 of 3 cannot be upscaled" in err
 
 
-def test_a_folder_goes_on_after_any_failure(tmp_path, monkeypatch):
+def test_a_folder_continues_after_any_failure(tmp_path, monkeypatch):
     write_clip(tmp_path / "a.mkv")
     write_clip(tmp_path / "b.mkv")
     look = plan_module.check_source

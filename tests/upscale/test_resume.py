@@ -1,4 +1,4 @@
-"""Killed at any moment, the same call goes on; the bytes are those of a run that was not."""
+"""Resuming: a job that was killed at any moment continues and gives the same bytes."""
 
 import json
 import multiprocessing
@@ -84,8 +84,8 @@ def test_kill_9_at_any_moment_changes_no_byte(film, whole, tmp_path):
         run += 1
 
 
-def test_a_carried_state_survives_as_well(film, tmp_path, monkeypatch):
-    """The state of a recurrent model is taken up where it was left."""
+def test_a_carried_state_is_resumed(film, tmp_path, monkeypatch):
+    """A resumed job continues with the stored state of a recurrent model."""
     monkeypatch.setattr(produce, "PART_FRAMES", 8)
     torch.manual_seed(0)
     model = build_model("rrn-5l")
@@ -135,7 +135,7 @@ def _interrupted(film, target, at=60):
     return str(stopped.value)
 
 
-def test_ctrl_c_finishes_the_part_and_says_how_to_go_on(film, whole, tmp_path, caplog):
+def test_ctrl_c_finishes_the_part_and_explains_how_to_resume(film, whole, tmp_path, caplog):
     target = tmp_path / "out.mkv"
     said = _interrupted(film, target)
     wait = r"finishing the current part, \d+ more frames, about \d+ s; Ctrl-C again .* discards \d+"
@@ -148,7 +148,7 @@ def test_ctrl_c_finishes_the_part_and_says_how_to_go_on(film, whole, tmp_path, c
     assert not WorkFolder.beside(target).path.exists()
 
 
-def test_ctrl_c_twice_ends_at_once_and_loses_only_the_part_at_hand(film, whole, tmp_path):
+def test_ctrl_c_twice_stops_at_once_and_loses_only_the_current_part(film, whole, tmp_path):
     target = tmp_path / "out.mkv"
 
     def press(progress):
@@ -163,7 +163,7 @@ def test_ctrl_c_twice_ends_at_once_and_loses_only_the_part_at_hand(film, whole, 
     assert target.read_bytes() == whole
 
 
-def test_killed_between_the_name_and_the_tidying(film, whole, tmp_path, monkeypatch):
+def test_killed_after_the_rename_and_before_the_cleanup(film, whole, tmp_path, monkeypatch):
     target = tmp_path / "out.mkv"
     with monkeypatch.context() as patch:
         patch.setattr(WorkFolder, "remove", lambda self: None)
@@ -174,7 +174,7 @@ def test_killed_between_the_name_and_the_tidying(film, whole, tmp_path, monkeypa
     assert target.read_bytes() == whole
 
 
-def test_restart_makes_anew_what_only_had_to_be_tidied_up(film, tmp_path, monkeypatch):
+def test_restart_repeats_a_job_that_only_needed_cleanup(film, tmp_path, monkeypatch):
     target, other = tmp_path / "out.mkv", write_clip(tmp_path / "other.mkv", frames=3)
     with monkeypatch.context() as patch:
         patch.setattr(WorkFolder, "remove", lambda self: None)
@@ -187,7 +187,7 @@ def test_restart_makes_anew_what_only_had_to_be_tidied_up(film, tmp_path, monkey
     assert target.read_bytes() == (tmp_path / "wanted.mkv").read_bytes()
 
 
-def test_killed_before_the_name(film, whole, tmp_path, monkeypatch):
+def test_killed_before_the_rename(film, whole, tmp_path, monkeypatch):
     target = tmp_path / "out.mkv"
     with monkeypatch.context() as patch:
         patch.setattr(Path, "replace", _stop_at_whole(Path.replace))
@@ -222,7 +222,7 @@ def test_a_changed_setting_or_input_is_explained(film, tmp_path):
     assert upscale(source, target, restart=True).resumed == 0
 
 
-def test_auto_does_not_change_its_mind(film, tmp_path, monkeypatch):
+def test_choices_of_auto_are_kept_when_resuming(film, tmp_path, monkeypatch):
     """Precision and tile were chosen by the first run; a later one keeps them."""
     target = tmp_path / "out.mkv"
     _interrupted(film, target)
@@ -235,7 +235,7 @@ def test_auto_does_not_change_its_mind(film, tmp_path, monkeypatch):
     assert done.resumed > 0
 
 
-def test_two_at_once_do_not_disturb_each_other(film, tmp_path):
+def test_a_second_process_on_the_same_output_is_refused(film, tmp_path):
     target = tmp_path / "out.mkv"
     with WorkFolder.beside(target).locked(), pytest.raises(VsrkitError, match="another vsrkit"):
         upscale(film, target)
@@ -257,7 +257,7 @@ def test_an_allocation_that_fails_halves_the_tile(film, tmp_path, monkeypatch, c
 
 
 @pytest.mark.parametrize("tile", [None, 0, 128])
-def test_a_job_whose_tile_was_halved_goes_on_with_the_same_command(
+def test_a_job_with_a_halved_tile_is_resumed_by_the_same_command(
     tmp_path, monkeypatch, caplog, tile
 ):
     source = write_clip(tmp_path / "in.mkv", width=136, height=32, frames=80)
@@ -297,7 +297,7 @@ def test_the_library_can_be_used_from_another_thread(film, tmp_path):
     assert Path(results[0].path).exists()
 
 
-def test_the_tile_of_another_video_is_not_taken_over(film, tmp_path, monkeypatch):
+def test_the_tile_of_another_video_is_not_reused(film, tmp_path, monkeypatch):
     """It was chosen for other frames; this one may not even have the memory for it."""
     target = tmp_path / "out.mkv"
     _interrupted(film, target)

@@ -1,4 +1,4 @@
-"""Half a minute of video with sound: every frame comes out, and memory does not grow."""
+"""Thirty seconds of video: every frame is written and memory does not grow."""
 
 import subprocess
 import sys

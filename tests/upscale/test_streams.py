@@ -1,4 +1,4 @@
-"""Sound and pictures beside the video, of the kinds that are easily harmed."""
+"""Audio and attached pictures with unusual timestamps, lengths or names."""
 
 from fractions import Fraction
 

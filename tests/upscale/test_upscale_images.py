@@ -1,4 +1,4 @@
-"""Pictures go in, pictures come out: folders and numbered names."""
+"""Jobs that read or write image files: folders, patterns and their names."""
 
 import errno
 from fractions import Fraction
@@ -55,7 +55,7 @@ def test_mirrored_pictures_are_mirrored_in_images(tmp_path, matrix, corner):
     assert (image > 0.5).float().mean() < 0.3
 
 
-def test_pictures_are_turned_where_nothing_else_can_say_it(tmp_path):
+def test_pixels_of_images_are_rotated(tmp_path):
     upscale(write_clip(tmp_path / "in.mp4", rotation=90), tmp_path / "out")
     assert read_image(tmp_path / "out" / "00000000.png").shape == (3, 128, 96)
 
@@ -85,7 +85,7 @@ def test_images_of_one_name_stay_two(tmp_path):
     assert len(list((tmp_path / "out").iterdir())) == 2
 
 
-def test_deep_images_stay_deep(tmp_path):
+def test_16_bit_images_stay_16_bit(tmp_path):
     frame = torch.rand(3, 8, 10)
     write_image(tmp_path / "in" / "0.png", frame, bits=16)
     upscale(tmp_path / "in", tmp_path / "out", model=Identity())
@@ -141,7 +141,7 @@ def test_a_part_of_images_begins_at_zero(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["link", "here", "elsewhere"])
-def test_images_into_a_folder_that_is_there(tmp_path, monkeypatch, kind):
+def test_images_into_an_existing_folder(tmp_path, monkeypatch, kind):
     """A link, the current folder, another file system: the folder stays, old images go."""
     source = write_clip(tmp_path / "in.mkv", frames=3)
     place = tmp_path / "place"
@@ -175,7 +175,7 @@ def not_across(place):
     return across
 
 
-def test_the_height_of_a_turned_video_is_what_is_shown(tmp_path):
+def test_height_means_the_displayed_height_of_a_rotated_video(tmp_path):
     source = write_clip(tmp_path / "in.mp4", width=64, height=32, rotation=90)
     upscale(source, tmp_path / "out", height=64)
     assert read_image(tmp_path / "out" / "00000000.png").shape == (3, 64, 32)

@@ -1,4 +1,4 @@
-"""A video goes in, a larger one comes out, and nothing else is lost."""
+"""Whole jobs on videos: pixels, times, colours, streams and metadata are kept."""
 
 from fractions import Fraction
 from itertools import product
@@ -39,7 +39,7 @@ ROUND_TRIPS = list(product((420, 422, 444), ("", "10le"), (1, 6, 9), (1, 2)))
 
 
 @pytest.mark.parametrize(("ratio", "depth", "matrix", "range_"), ROUND_TRIPS)
-def test_what_no_model_touches_stays_bit_by_bit(tmp_path, ratio, depth, matrix, range_):
+def test_pixels_without_a_model_are_unchanged(tmp_path, ratio, depth, matrix, range_):
     """Noise: the hardest picture there is, with every colour that no screen can show."""
     name = f"yuv{ratio}p{depth}"
     colour = Colour(matrix=matrix, range=range_, primaries=1, transfer=1)
@@ -128,7 +128,7 @@ def test_frames_between_parts_keep_their_times(tmp_path):
         ("gray", "ffv1", "gray"),
     ],
 )
-def test_samples_stay_as_fine_as_they_were(tmp_path, pix_fmt, codec, expected):
+def test_bit_depth_and_chroma_are_kept(tmp_path, pix_fmt, codec, expected):
     source = write_clip(tmp_path / "in.mkv", frames=2, codec=codec, pix_fmt=pix_fmt, height=32)
     upscale(source, tmp_path / "out.mkv")
     frames = decoded(tmp_path / "out.mkv")
@@ -172,7 +172,7 @@ def test_odd_sizes(tmp_path, width, height):
     ] * 2
 
 
-def test_an_odd_result_is_made_even_and_said(tmp_path, caplog):
+def test_an_odd_size_is_made_even_with_a_warning(tmp_path, caplog):
     source = write_clip(tmp_path / "in.mkv", codec="ffv1", frames=1, width=15, height=11)
     upscale(source, tmp_path / "out.mp4", scale=3)
     assert (decoded(tmp_path / "out.mp4")[0].width, decoded(tmp_path / "out.mp4")[0].height) == (
@@ -315,10 +315,10 @@ def test_what_cannot_work_is_refused_before_the_first_frame(tmp_path, options, m
     source = write_clip(tmp_path / "in.mkv")
     with pytest.raises(VsrkitError, match=message):
         upscale(source, tmp_path / "out.mkv", **options)
-    assert [path.name for path in tmp_path.iterdir()] == ["in.mkv"]  # and nothing to go on from
+    assert [path.name for path in tmp_path.iterdir()] == ["in.mkv"]  # and no work folder
 
 
-def test_nothing_is_overwritten_unasked(tmp_path):
+def test_an_existing_output_is_not_overwritten_by_default(tmp_path):
     source = write_clip(tmp_path / "in.mkv")
     (tmp_path / "out.mkv").write_text("precious")
     with pytest.raises(VideoError, match="--overwrite"):

@@ -1,4 +1,4 @@
-"""Processes that share a job, and Ctrl-C, which reaches all of them."""
+"""Worker processes do not receive Ctrl-C while they start."""
 
 import signal
 import subprocess
