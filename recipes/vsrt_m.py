@@ -3,7 +3,7 @@
     vsrkit weights get basicvsr-vimeo90k-bi
     vsrkit train recipes/vsrt_m.py --set data=FOLDER
 
-Then on the teacher's frames and HR, with steadiness, and with the flow network:
+The second run trains on the teacher's frames and HR, with steadiness and with the flow network:
 
     vsrkit train recipes/vsrt_m.py:polished --set data=FOLDER \
         --set warm_start=runs/vsrt-m/best.safetensors

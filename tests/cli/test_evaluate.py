@@ -121,7 +121,7 @@ def test_untrained_models_are_an_error_by_default(vid4: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "error", "message"),
     [
-        (["--set", "vid5"], VsrkitError, "no set called 'vid5'; there are vid4, reds4"),
+        (["--set", "vid5"], VsrkitError, "no set called 'vid5'; use vid4, reds4"),
         (["--protocol", "vid3"], VsrkitError, "did you mean 'vid4'"),
         (["--metrics", "psnr,lpips"], VsrkitError, "no metric called 'lpips'"),
         (["--clip", "town"], DataError, "vid4 has no clip 'town'; it has calendar, city"),

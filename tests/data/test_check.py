@@ -35,8 +35,7 @@ def test_every_problem_is_found_in_one_run(tmp_path: Path) -> None:
 
 def test_partial_sets_and_wrong_ratios(tmp_path: Path) -> None:
     write_vid4(tmp_path, frames=3, lr=True)
-    write_image(tmp_path / "BIx4" / "city" / "00000000.png", torch.rand(3, 13, 16))
-    for number in (1, 2):
+    for number in range(3):
         write_image(tmp_path / "BIx4" / "city" / f"0000000{number}.png", torch.rand(3, 13, 16))
     check = check_set(tmp_path)
     assert check.set == "vid4"
@@ -48,7 +47,7 @@ def test_a_set_that_cannot_be_opened_is_a_problem(tmp_path: Path) -> None:
     write_vid4(tmp_path, lr=True)
     (tmp_path / "BIx4" / "walk" / "00000000.png").unlink()
     check = check_set(tmp_path)
-    assert len(check.clips) == 4  # the ground truth is checked all the same
+    assert len(check.clips) == 4  # the ground truth is checked nevertheless
     assert "but not in" in check.problems[0]
     (tmp_path / "empty").mkdir()
     assert "holds no clips" in check_set(tmp_path / "empty").problems[0]

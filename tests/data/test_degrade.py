@@ -43,8 +43,8 @@ def test_bd_duf13_is_scipys_gaussian_then_every_fourth_pixel() -> None:
     hr = torch.rand(1, 3, 40, 44)
     # truncate=3.75 makes scipy's kernel 13 wide; "mirror" is reflection without the edge pixel.
     blurred = gaussian_filter(hr.double().numpy(), 1.6, axes=(2, 3), mode="mirror", truncate=3.75)
-    wanted = (torch.from_numpy(blurred)[..., ::4, ::4] * 255).round()
-    assert torch.equal((degrade(hr, BD()) * 255).round(), wanted.float())
+    expected = (torch.from_numpy(blurred)[..., ::4, ::4] * 255).round()
+    assert torch.equal((degrade(hr, BD()) * 255).round(), expected.float())
 
 
 def test_bd_matlab12_equals_a_direct_computation() -> None:
@@ -73,8 +73,8 @@ def test_crf_keeps_every_frame_and_higher_values_are_worse() -> None:
 
 def test_crf_at_best_quality_loses_only_colour_detail() -> None:
     grey = smooth_clip(5, 64, 64)[:, :1].expand(-1, 3, -1, -1)
-    # Grey has no chroma to lose; what remains are the two roundings between 8-bit RGB and
-    # limited-range YUV (219 steps for 255), at most about one step each.
+    # Grey has no chroma to lose. The rest is the two roundings between 8-bit RGB and limited-range
+    # YUV (219 steps for 255), at most about one step each.
     error = (degrade(grey, CRF(0)) - degrade(grey, BI())).abs().max() * 255
     assert error <= 2.01
 

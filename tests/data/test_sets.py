@@ -131,7 +131,7 @@ def test_vimeo_reads_the_sets_own_lists(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "vimeo_septuplet" / "sequences" / "00002")
     with pytest.raises(DataError, match="without 1 of its 2 clips: 00002/0001"):
         open_set("vimeo90k-t", tmp_path)
-    with pytest.raises(DataError, match=r"no sep_testlist\.txt"):
+    with pytest.raises(DataError, match=r"sep_testlist\.txt is missing"):
         open_set("vimeo90k-t", tmp_path / "vimeo_septuplet" / "sequences")
 
 

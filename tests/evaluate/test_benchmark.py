@@ -121,10 +121,10 @@ def test_crop8_excludes_borders_and_end_frames(tmp_path: Path) -> None:
     result = evaluate(load_model("bicubic"), frames, PROTOCOLS["vid4-crop8"])
     assert result.clips[0].frames == 2
     sr = imresize(degrade(clip, BI()), 4)
-    wanted = [
+    expected = [
         psnr(*(measured(x, channel="y")[:, 8:-8, 8:-8] for x in (sr[n], clip[n]))) for n in (2, 3)
     ]
-    assert result.average["psnr"] == pytest.approx(sum(wanted) / 2)
+    assert result.average["psnr"] == pytest.approx(sum(expected) / 2)
 
 
 def test_sizes_that_are_no_multiple_of_the_scale_are_cropped_with_a_note(tmp_path: Path) -> None:
@@ -165,9 +165,9 @@ def test_the_release_protocol_runs_on_tiles(tmp_path: Path) -> None:
 
 def test_all_metrics_are_computed(tmp_path: Path) -> None:
     frames = one_clip(tmp_path, random_clip(3, 176, 180))
-    wanted = tuple(metric for metric in METRICS if metric != "vmaf")
-    result = evaluate(load_model("bicubic"), frames, RGB, metrics=wanted)
-    assert tuple(result.average) == wanted
+    names = tuple(metric for metric in METRICS if metric != "vmaf")
+    result = evaluate(load_model("bicubic"), frames, RGB, metrics=names)
+    assert tuple(result.average) == names
     small = one_clip(tmp_path / "small", random_clip(1))
     with pytest.raises(DataError, match="need 161 pixels"):
         evaluate(load_model("bicubic"), small, RGB, metrics=("ms_ssim",))

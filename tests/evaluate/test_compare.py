@@ -63,7 +63,7 @@ def test_the_worst_crop_is_found() -> None:
     [
         ({"crops": ["1,2,3"]}, VsrkitError, "a crop is X,Y,W,H"),
         ({"crops": ["100,0,40,40"]}, VsrkitError, "is not inside the 128x96 frames of a"),
-        ({"crops": ["c:0,0,8,8"]}, DataError, "no clip 'c' to crop"),
+        ({"crops": ["c:0,0,8,8"]}, DataError, "no clip called 'c' to crop"),
         ({"frame": 4}, DataError, "clip b has frames 0 to 2, not 4"),
         ({"clips": ["c"]}, DataError, "no clip 'c'"),
     ],

@@ -11,9 +11,8 @@ from torch import Tensor
 
 from vsrkit.evaluate.metrics import luma, mean_psnr_y, measured, ms_ssim, psnr, ssim, worst_crop
 
-FOLDER = GOLDEN
-PAIRS = np.load(FOLDER / "metrics.npz")
-NUMBERS = json.loads((FOLDER / "metrics.json").read_text())
+PAIRS = np.load(GOLDEN / "metrics.npz")
+NUMBERS = json.loads((GOLDEN / "metrics.json").read_text())
 
 
 def frame(name: str) -> Tensor:

@@ -1,4 +1,4 @@
-"""What a matplotlib figure shows, read from its artists."""
+"""The data of a matplotlib figure, read from its artists."""
 
 
 def lines_of(axes):

@@ -30,7 +30,7 @@ def test_charbonnier_equals_the_release(reduction):
 
 @pytest.fixture
 def panned():
-    """(1, 4, 3, 64, 64), a picture that moves 4 pixels, one of the small frames', to the left."""
+    """(1, 4, 3, 64, 64): a picture that moves by 4 HR pixels (1 LR pixel) to the left."""
     torch.manual_seed(0)
     picture = torch.nn.functional.interpolate(torch.rand(1, 3, 12, 12), size=(64, 96))[0]
     return torch.stack([picture[..., 4 * t : 4 * t + 64] for t in range(4)])[None]
@@ -58,9 +58,8 @@ def test_flicker_costs_its_square(panned):
     assert float(temporal_change(flickering, panned, to_prev(1.0))) == pytest.approx(
         0.01 * inside, rel=1e-4
     )
-    assert (
-        temporal_change(panned + 0.1, panned, to_prev(1.0)) < 1e-10
-    )  # a constant error does not flicker
+    # A constant error does not flicker.
+    assert temporal_change(panned + 0.1, panned, to_prev(1.0)) < 1e-10
 
 
 def test_temporal_change_has_gradients_for_frames_but_not_for_the_flow(panned):
@@ -159,6 +158,6 @@ def test_models_that_output_the_centre_are_compared_with_the_centre():
         torch.testing.assert_close(PsnrLoss(model)(lr, hr), expected)
 
 
-def test_steadiness_is_refused_for_models_of_others():
+def test_steadiness_is_refused_for_models_without_its_flow():
     with pytest.raises(VsrkitError, match="steadiness needs the flow of vsrt-s or vsrt-m"):
         PsnrLoss(RRN(RRNConfig(channels=4, blocks=1)), steadiness=1.0)

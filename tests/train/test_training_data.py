@@ -126,13 +126,13 @@ def test_clips_that_are_too_short_are_never_drawn(make, tmp_path):
         make(sources=[TrainingSource(clips=clips, weight=1.0, degradation=Fixed())], frames=5)
 
 
-@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")  # Python 3.12 on
 def test_sources_without_any_weight_are_refused(make, tmp_path):
     source = TrainingSource(clips=[clip(tmp_path, "a", 0)], weight=0.0, degradation=Fixed())
     with pytest.raises(DataError, match="every source has weight 0"):
         make(sources=[source])
 
 
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")  # Python 3.12 on
 @pytest.mark.parametrize("workers", [0, 1])
 def test_prefetching_keeps_the_order(make, workers):
     batches = make(batch_size=1)

@@ -1,1 +1,1 @@
-"""Clips to train and measure on: where they are, and how low resolution is made of high."""
+"""Clips for training and evaluation: data sets on disk, degradations and augmentation."""

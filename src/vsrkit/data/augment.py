@@ -40,7 +40,7 @@ def place(
     """Choose a random crop.
 
     Args:
-        rng: draws the same number of values whatever the options are.
+        rng: random numbers; the options do not change how many are drawn.
         shape: (T, H, W) of the HR clip.
         frames: number of frames of the crop.
         crop: LR pixels along each side.
@@ -62,16 +62,12 @@ def place(
 
 
 def cut(
-    pixels: NDArray[np.uint8],
-    where: Placement,
-    how: Degrader,
-    rng: np.random.Generator,
-    size: Size,
+    pixels: NDArray[np.uint8], where: Placement, how: Degrader, rng: np.random.Generator, size: Size
 ) -> tuple[Tensor, Tensor]:
     """Make the (lr, hr) pair of a crop: (t, 3, h, w) and (t, 3, sh, sw) in [0, 1].
 
-    The crop is degraded together with its surroundings, as far as frame and clip reach, so that
-    the LR crop equals a crop of the degraded clip (approximately, for encoders).
+    The crop is degraded together with the pixels and frames around it, if the clip has them, so
+    that the LR crop equals a crop of the degraded clip (approximately, for encoders).
 
     Args:
         pixels: (T, H, W, 3) HR clip.
@@ -101,7 +97,7 @@ def cut_hr(pixels: NDArray[np.uint8], where: Placement, scale: int, size: Size) 
 
 
 def turn(clip: Tensor, where: Placement) -> Tensor:
-    """Flip, transpose and reverse (T, 3, H, W) as `where` says."""
+    """Flip, transpose and reverse a clip (T, 3, H, W) according to `where`."""
     axes = [-2] * where.flip_rows + [-1] * where.flip_columns + [0] * where.reverse
     clip = clip.flip(axes) if axes else clip
     return clip.mT if where.transpose else clip

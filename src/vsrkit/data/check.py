@@ -1,4 +1,4 @@
-"""Check of a data folder: which set it holds, its clips and frames, and every problem in it."""
+"""Check of a data folder: its kind of set, its clips and frames, and all problems found."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,12 +71,12 @@ def _check_clip(clip: PairedClip, quick: bool, on_progress: OnProgress | None) -
     if isinstance(clip.hr, FrameFiles) and (gaps := clip.hr.missing_numbers()):
         missing = shortened(gaps, 5)
         problems.append(f"partial: frames missing between the first and the last: {missing}")
-    size, wrong = _check_frames(clip.name, clip.hr, quick, on_progress)
-    problems += wrong
+    size, found = _check_frames(clip.name, clip.hr, quick, on_progress)
+    problems += found
     lr_size = None
     if clip.lr:
-        lr_size, wrong = _check_frames(f"{clip.name} (LR)", clip.lr, quick, on_progress)
-        problems += wrong
+        lr_size, found = _check_frames(f"{clip.name} (LR)", clip.lr, quick, on_progress)
+        problems += found
         if lr_size[0] and size[0]:
             problems += _check_ratio(size, lr_size)
     return ClipCheck(clip.name, len(clip.hr), size, lr_size, tuple(problems), clip.notes)
@@ -85,7 +85,7 @@ def _check_clip(clip: PairedClip, quick: bool, on_progress: OnProgress | None) -
 def _check_frames(
     name: str, frames: Frames, quick: bool, on_progress: OnProgress | None
 ) -> tuple[tuple[int, int], list[str]]:
-    """Find the size of the first intact frame, and damaged frames or frames of another size."""
+    """Return the size of the first intact frame, and the problems: damaged or of another size."""
     if not isinstance(frames, FrameFiles):
         return frames.size, []  # opening a video decodes all of it
     size, problems = (0, 0), []

@@ -61,17 +61,17 @@ class Unreadable:
     limit: int
     count: int = 0
 
-    def skip(self, what: str, reason: object) -> None:
+    def skip(self, name: str, reason: object) -> None:
         """Log and count one unreadable frame."""
-        log.warning("skipped %s: %s", what, str(reason).splitlines()[0] if str(reason) else reason)
-        self.add(1, what)
+        log.warning("skipped %s: %s", name, (str(reason).splitlines() or [""])[0])
+        self.add(1, name)
 
-    def add(self, count: int, what: str) -> None:
+    def add(self, count: int, name: str) -> None:
         """Add to the count and raise DataError if it exceeds the limit."""
         self.count += count
         if self.count > self.limit:
             raise DataError(
-                f"more than {self.limit} frames cannot be read, the last is {what}; "
+                f"more than {self.limit} frames cannot be read, the last is {name}; "
                 "repair the data or raise unreadable_limit"
             )
 
@@ -160,7 +160,7 @@ def open_clip(
 def _decode(
     source: Path, pixels: Path, about: Path, unreadable: Unreadable, max_frames: int
 ) -> None:
-    """Write the frames to `pixels`, and last of all their shape and cuts to `about`."""
+    """Write the frames to `pixels`, then their shape and cuts to `about`."""
     shape = (0, 0, 0, 3)
     skipped_before = unreadable.count
     try:

@@ -37,9 +37,9 @@ class Reach:
 
 
 NEAR = Reach(4)  # BI and BD depend on 2 pixels
-# An encoder treats a small crop of a few frames differently from the same pixels inside their video
-# (measured: 1 dB worse): the first frame of a video differs from the next ones, and frames that
-# others are predicted from get more bits. x264 looks 40 frames ahead; 15 have most of the effect.
+# A small crop of a few frames is encoded differently from the same pixels inside their video (by
+# 1 dB): the first frame of a video and frames that others are predicted from get more bits. x264
+# looks 40 frames ahead; 15 have most of the effect.
 ENCODED = Reach(24, before=15, after=15)
 
 

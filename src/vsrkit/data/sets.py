@@ -1,7 +1,4 @@
-"""Test and training sets on disk: the known ones (Vid4, REDS, Vimeo-90K) and any folder of clips.
-
-`layouts` describes where the known sets keep their files.
-"""
+"""Test and training sets on disk: the known ones (see `layouts`) and any folder of clips."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -170,7 +167,7 @@ def open_video(path: Path) -> VideoFrames:
 
 
 def detect_set(root: Path) -> SetName:
-    """Find out which set a folder holds; `folder` if it is none of the known ones."""
+    """Detect which set a folder holds; `folder` if it is none of the known ones."""
     if not root.is_dir():
         raise DataError(f"{root} is not a folder")
     for name, list_name in VIMEO_LISTS.items():
@@ -178,7 +175,7 @@ def detect_set(root: Path) -> SetName:
             return name
     for layout in LAYOUTS.values():
         place = _first_with(root, layout.hr, layout.clips)
-        # Any clip may be called "city" or "001", so at least half of the set must be there.
+        # Any clip may be called "city" or "001", so at least half of the set must exist.
         if place and 2 * sum((place / name).is_dir() for name in layout.clips) >= len(layout.clips):
             return layout.name
     return "folder"
@@ -190,7 +187,7 @@ def open_set(
     """Open a set by name; an error shows the expected folders and which are missing.
 
     Args:
-        name: the kind of set; `detect_set` finds it out.
+        name: the kind of set, as `detect_set` returns it.
         root: folder of the set.
         lr: which LR frames to look for; None looks for none.
         only: names of the clips to open, the others may be missing; empty opens all.
@@ -207,7 +204,7 @@ def open_set(
 
 
 def _open_known(layout: Layout, root: Path, lr: LrKind | None, only: Sequence[str]) -> FrameSet:
-    wanted, left_out = _wanted(layout.name, list(layout.clips), only)
+    selected, left_out = _select(layout.name, list(layout.clips), only)
     hr_root = _first_with(root, layout.hr, layout.clips)
     lr_places = layout.lr[lr] if lr else ()
     # If root is the ground-truth folder itself, LR frames are next to it.
@@ -215,7 +212,7 @@ def _open_known(layout: Layout, root: Path, lr: LrKind | None, only: Sequence[st
         root.parent, lr_places, layout.clips
     )
     found = {}
-    for name in wanted:
+    for name in selected:
         hr_folder = (hr_root or root) / name
         lr_folder = lr_root / name if lr_root else None
         if not hr_folder.is_dir() and name in layout.elsewhere:
@@ -232,9 +229,9 @@ def _open_vimeo(name: SetName, root: Path, lr: LrKind | None, only: Sequence[str
     list_name = VIMEO_LISTS[name]
     home = _vimeo_home(root, list_name)
     if home is None:
-        raise DataError(f"{root} holds no {name}: there is no {list_name}. Expected: {VIMEO_TREE}")
+        raise DataError(f"{root} holds no {name}: {list_name} is missing. Expected: {VIMEO_TREE}")
     listed = (home / list_name).read_text(encoding="utf-8").split()
-    wanted, left_out = _wanted(name, listed, only)
+    selected, left_out = _select(name, listed, only)
     places = (
         base / place / "sequences"
         for base in (root, root.parent)
@@ -243,7 +240,7 @@ def _open_vimeo(name: SetName, root: Path, lr: LrKind | None, only: Sequence[str
     lr_root = next(filter(Path.is_dir, places), None)
     found = {
         line: _pair(line, home / "sequences" / line, lr_root / line if lr_root else None, 7)
-        for line in wanted
+        for line in selected
     }
     return FrameSet(name, root, _complete(found, name, root, VIMEO_TREE), lr_root, (), left_out)
 
@@ -274,9 +271,9 @@ def _open_folder(root: Path, lr: LrKind | None, only: Sequence[str]) -> FrameSet
             f"{root} holds no clips; expected folders of frames (DIR/<clip>/*.png) or video files "
             f"in it, or DIR/GT/<clip> with DIR/BIx4/<clip>" + (f"; {notes[0]}" if notes else "")
         )
-    wanted, left_out = _wanted("folder", list(found), only)
+    selected, left_out = _select("folder", list(found), only)
     clips = []
-    for name in wanted:
+    for name in selected:
         lr_path = lr_root / name if lr_root else None
         if paired := _pair(name, found[name], lr_path, None):
             clips.append(paired)
@@ -317,7 +314,7 @@ def _pair(
     return PairedClip(name, hr, lr, full, (*notes, *lr_notes))
 
 
-def _wanted(
+def _select(
     name: str, known: Sequence[str], only: Sequence[str]
 ) -> tuple[list[str], tuple[str, ...]]:
     """Split the clips of a set into those to open and those to leave out."""
@@ -343,8 +340,10 @@ def _complete(
     if len(missing) == len(found):
         raise DataError(f"{root} holds no {name}. Expected: {tree}")
     if missing:
-        what = f"{name} without {len(missing)} of its {len(found)} clips"
-        raise DataError(f"{root} holds {what}: {shortened(missing, 4)}. Expected: {tree}")
+        raise DataError(
+            f"{root} holds {name} without {len(missing)} of its {len(found)} clips: "
+            f"{shortened(missing, 4)}. Expected: {tree}"
+        )
     return tuple(clip for clip in found.values() if clip)
 
 

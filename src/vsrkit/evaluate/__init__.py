@@ -1,1 +1,1 @@
-"""Numbers: metrics, the protocols that make them comparable, and tables."""
+"""Metrics, evaluation protocols, tables and visual comparisons."""

@@ -50,7 +50,7 @@ class Result:
     model: str
     set: str
     protocol: Protocol
-    lr: str  # where the LR frames came from, as text
+    lr: str  # origin of the LR frames, as text
     clips: tuple[ClipResult, ...]
     seconds_per_frame: float  # of the model alone, without reading, degrading and scoring
     peak_memory_mb: float
@@ -105,10 +105,10 @@ def evaluate_models(
     """
     chosen: PrecisionName | None = next((p for p in PRECISIONS if p == precision), None)
     if chosen is None:
-        raise VsrkitError(f"no precision called {precision!r}; there are {', '.join(PRECISIONS)}")
+        raise VsrkitError(f"no precision called {precision!r}; use {', '.join(PRECISIONS)}")
     device = resolve_device(device)
     rules, frame_set = open_evaluation(data, set_name, protocol, clips)
-    wanted = metrics_named(metrics)
+    chosen_metrics = metrics_named(metrics)
     loaded = [trained_model(name, untrained=untrained) for name in models]  # fail before measuring
     names, results = display_names(models), []
     if views > 1:
@@ -120,7 +120,7 @@ def evaluate_models(
             frame_set,
             rules,
             name=name,
-            metrics=wanted,
+            metrics=chosen_metrics,
             save_frames=save_frames / name if save_frames else None,
             on_progress=_with_model(on_progress, name),
         )
@@ -136,7 +136,7 @@ def open_evaluation(
 ) -> tuple[Protocol, FrameSet]:
     """Open a set with the LR frames that fit a protocol; arguments as in `evaluate_models`."""
     if set_name is not None and set_name not in SET_NAMES:
-        raise VsrkitError(f"no set called {set_name!r}; there are {', '.join(SET_NAMES)}")
+        raise VsrkitError(f"no set called {set_name!r}; use {', '.join(SET_NAMES)}")
     given: SetName | None = next((n for n in SET_NAMES if n == set_name), None)
     known = given or detect_set(data)
     rules = protocol_named(protocol or DEFAULTS[known])
@@ -149,7 +149,7 @@ def trained_model(name: str, *, untrained: bool = False) -> nn.Module:
         model = build_model(name).eval()
         if any(True for _ in model.parameters()):
             raise WeightsError(
-                f"there are no trained weights for {name} on this machine; "
+                f"no trained weights for {name} on this machine; "
                 f"try `vsrkit weights get {name}`, give a checkpoint file, or add --untrained"
             )
         return model
@@ -213,7 +213,7 @@ def evaluate(
         model=name,
         set=frame_set.name,
         protocol=protocol,
-        lr=_where_lr_came_from(frame_set, protocol),
+        lr=_lr_origin(frame_set, protocol),
         clips=clips,
         seconds_per_frame=watch.seconds / max(watch.frames, 1),
         peak_memory_mb=memory.peak_mb(),
@@ -233,7 +233,7 @@ def _not_measured(metrics: Sequence[Metric], clips: Sequence[ClipResult]) -> lis
     ]
 
 
-def _where_lr_came_from(frame_set: FrameSet, protocol: Protocol) -> str:
+def _lr_origin(frame_set: FrameSet, protocol: Protocol) -> str:
     if frame_set.lr_place is None:
         return f"made from the ground truth by {protocol.degradation}"
     place, root = frame_set.lr_place, frame_set.root

@@ -50,7 +50,7 @@ def draw_box(
     *,
     line: int | None = None,
 ) -> Tensor:
-    """Return a copy with a line around a rectangle; what is inside stays visible.
+    """Return a copy with a line around a rectangle; the inside is unchanged.
 
     Args:
         picture: (3, H, W).

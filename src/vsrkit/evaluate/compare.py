@@ -65,8 +65,8 @@ class View:
         return self.pictures[TRUTH]
 
     def psnr(self, method: str, *, whole: bool = False) -> float:
-        """PSNR of the crop, or of the whole frame, on the protocol's channel."""
-        rules = replace(self.protocol, border=0 if not whole else self.protocol.border)
+        """PSNR in dB of the crop, or of the whole frame, on the protocol's channel."""
+        rules = self.protocol if whole else replace(self.protocol, border=0)
         frames = [rules.measured(x) for x in (self.pictures[method], self.truth)]
         return psnr(*frames) if whole else psnr(*(self.box.cut(x) for x in frames))
 
@@ -96,7 +96,7 @@ def compare_models(
     device = resolve_device(device)
     rules, frame_set = open_evaluation(data, set_name, protocol, clips)
     places = [parse_crop(crop) for crop in crops]
-    chosen = _chosen_clips(frame_set, places, all_of_them=bool(clips))
+    chosen = _chosen_clips(frame_set, places, show_all=bool(clips))
     engines = _engines(models, rules, untrained, device)
     rules = rules.at_scale(next(iter(engines.values())).spec.scale)
     for engine in engines.values():
@@ -113,15 +113,15 @@ def compare_models(
 
 
 def _chosen_clips(
-    frame_set: FrameSet, places: Sequence[tuple[str | None, Box]], *, all_of_them: bool
+    frame_set: FrameSet, places: Sequence[tuple[str | None, Box]], *, show_all: bool
 ) -> tuple[PairedClip, ...]:
     """Select the clips named by crops, else the requested ones, else the first few."""
     named = {name for name, _ in places if name is not None}
     if unknown := named - {clip.name for clip in frame_set.clips}:
-        raise DataError(f"there is no clip {min(unknown)!r} to crop")
+        raise DataError(f"no clip called {min(unknown)!r} to crop")
     if named and all(name is not None for name, _ in places):
         return tuple(clip for clip in frame_set.clips if clip.name in named)
-    return frame_set.clips if all_of_them else frame_set.clips[:MOST_CLIPS]
+    return frame_set.clips if show_all else frame_set.clips[:MOST_CLIPS]
 
 
 def _engines(
@@ -151,7 +151,8 @@ def _pictures(
     for name, engine in engines.items():
         if on_progress:
             on_progress(f"{name}: {clip.name}", len(pictures), len(engines))
-        pictures[name] = _frame_of(engine, clip, rules, number)
+        sr = upscale_frames(lr_frames(clip, rules), engine, padding=rules.padding)
+        pictures[name] = next(islice(sr, number, None))  # reads no further than necessary
     height, width = next(iter(pictures.values())).shape[-2:]
     pictures[TRUTH] = next(islice(clip.hr.read(), number, None))[..., :height, :width]
     return pictures
@@ -185,12 +186,6 @@ def _inside(box: Box, frame: Tensor, clip: str) -> Box:
             f"{width}x{height} frames of {clip}"
         )
     return box
-
-
-def _frame_of(engine: Engine, clip: PairedClip, protocol: Protocol, number: int) -> Tensor:
-    """Upscale one frame; the clip is read no further than the model needs for it."""
-    frames = upscale_frames(lr_frames(clip, protocol), engine, padding=protocol.padding)
-    return next(islice(frames, number, None))
 
 
 def draw_grid(views: Sequence[View]) -> Tensor:
@@ -228,7 +223,7 @@ def write_comparison(views: Sequence[View], picture: Path, page: Path | None) ->
     """Write a comparison as a picture and, optionally, as a page.
 
     Args:
-        views: what `compare_models` returned.
+        views: as returned by `compare_models`.
         picture: image file for the grid of crops.
         page: HTML file for the sliders; None writes no page.
 

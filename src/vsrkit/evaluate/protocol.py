@@ -1,4 +1,4 @@
-"""Evaluation protocols: everything that must be equal before two PSNRs can be compared."""
+"""Evaluation protocols: the settings that must be equal for two scores to be comparable."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -17,8 +17,6 @@ from vsrkit.inference.windows import Padding
 
 # Which frames are scored: all, the centre one, or all but the first two and the last two.
 Scored: TypeAlias = Literal["all", "centre", "inner"]
-
-
 BI_X4 = BI(4)
 
 

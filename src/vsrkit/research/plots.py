@@ -6,6 +6,8 @@ from math import ceil
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
+
 from vsrkit.errors import VsrkitError
 
 try:
@@ -89,6 +91,25 @@ def draw_line(
     axes.plot(x, y, style, color=colour, label=name, marker=marker, markersize=3.5, linewidth=1.6)
     if band is not None:
         axes.fill_between(x, *band, color=colour, alpha=0.18, linewidth=0)
+
+
+def draw_seeds(
+    axes: Axes,
+    name: str,
+    x: Sequence[float],
+    runs: Sequence[Sequence[float]],
+    *,
+    colour: str,
+    marked: bool = False,
+) -> None:
+    """Draw the mean of several runs, with a band from the lowest to the highest.
+
+    runs: the values of each run at x; the other arguments are those of `draw_line`.
+    """
+    values = np.array(runs)
+    band = (values.min(axis=0).tolist(), values.max(axis=0).tolist())
+    mean = values.mean(axis=0).tolist()
+    draw_line(axes, name, x, mean, band=band, colour=colour, marked=marked)
 
 
 def write_figure(path: Path, figure: Figure) -> None:

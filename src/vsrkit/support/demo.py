@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from vsrkit.data.degrade import BI, degrade
+from vsrkit.evaluate.captions import enlarge
 from vsrkit.evaluate.metrics import mean_psnr_y, measured, ssim
 from vsrkit.inference.engine import make_engine, upscale_frames
 from vsrkit.models.zoo import default_model, load_model
@@ -112,4 +113,4 @@ def _side_by_side(*frames: Tensor) -> Tensor:
     crops = [frame[:, 60:300, 160:440] for frame in frames]
     line = torch.ones(3, crops[0].shape[-2], 4)
     row = [part for crop in crops for part in (line, crop)][1:]
-    return torch.cat(row, -1).repeat_interleave(2, -1).repeat_interleave(2, -2)
+    return enlarge(torch.cat(row, -1), 2)

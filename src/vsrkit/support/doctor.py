@@ -93,8 +93,9 @@ def examine(*, self_test: bool = True) -> Checkup:
         vsrkit=__version__,
         python=platform.python_version(),
         system=platform.platform(),
-        versions=_versions(),
-        processor=_processor_name(),
+        versions={name: version(name) for name in PACKAGES}
+        | {"ffmpeg": getattr(av, "ffmpeg_version_info", "unknown")},
+        processor=_cpuinfo("model name") or platform.processor() or platform.machine(),
         instructions=_instructions(),
         cores=_cores(),
         threads=torch.get_num_threads(),
@@ -144,35 +145,27 @@ def describe(checkup: Checkup) -> str:
 
 
 def _listed(codecs: dict[str, bool]) -> str:
-    there = " ".join(name for name, found in codecs.items() if found)
+    available = " ".join(name for name, found in codecs.items() if found)
     missing = " ".join(name for name, found in codecs.items() if not found)
-    return there + (f" (missing: {missing})" if missing else "")
+    return available + (f" (missing: {missing})" if missing else "")
 
 
-def _versions() -> dict[str, str]:
-    versions = {name: version(name) for name in PACKAGES}
-    return versions | {"ffmpeg": getattr(av, "ffmpeg_version_info", "unknown")}
-
-
-def _cpuinfo() -> str:
+def _cpuinfo(field: str) -> str | None:
+    """The first value of a field in /proc/cpuinfo; field: a regular expression of its name."""
     try:
-        return Path("/proc/cpuinfo").read_text(encoding="utf-8")
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
     except OSError:
-        return ""
-
-
-def _processor_name() -> str:
-    found = re.search(r"^model name\s*:\s*(.+)$", _cpuinfo(), re.MULTILINE)
-    return found[1] if found else platform.processor() or platform.machine()
+        return None
+    found = re.search(rf"^(?:{field})\s*:\s*(.+)$", text, re.MULTILINE)
+    return found[1] if found else None
 
 
 def _instructions() -> list[str]:
     """Instruction sets that matter for speed; PyTorch's choice if the system does not list them."""
-    found = re.search(r"^(?:flags|Features)\s*:\s*(.+)$", _cpuinfo(), re.MULTILINE)
-    if found is None:
+    flags = _cpuinfo("flags|Features")
+    if flags is None:
         return [torch.backends.cpu.get_cpu_capability()]
-    flags = set(found[1].split())
-    return [name for name in INSTRUCTIONS.split() if name in flags]
+    return [name for name in INSTRUCTIONS.split() if name in flags.split()]
 
 
 def _cores() -> int:

@@ -150,10 +150,7 @@ def start_run(
     set_training_layout(model, precision)
     ema = Ema(model, config.ema_decay)
     optimizers = make_optimizers(
-        model,
-        name=config.optimizer,
-        betas=config.betas,
-        flow_scale=config.flow_learning_rate_scale,
+        model, name=config.optimizer, betas=config.betas, flow_scale=config.flow_learning_rate_scale
     )
     progress = load_state(state, model, ema.model, optimizers) if resume else TrainingProgress()
     if config.activation_checkpointing:

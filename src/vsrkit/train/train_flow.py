@@ -13,7 +13,7 @@ from torch.nn.utils import clip_grad_norm_
 from torch.optim import Adam, Optimizer
 
 from vsrkit.data.augment import to_clip
-from vsrkit.data.clips import OnProgress, hold_out, open_clips, read_picture
+from vsrkit.data.clips import OnProgress, hold_out, open_clips, read_picture, to_8_bit
 from vsrkit.data.random_degradation import Fixed
 from vsrkit.errors import DataError
 from vsrkit.evaluate.metrics import mean_psnr_y
@@ -159,18 +159,14 @@ def flow_optimizers(model: nn.Module) -> list[Optimizer]:
 
 
 def read_stills(folder: Path) -> list[NDArray[np.uint8]]:
-    """All images of a folder at half size, which makes them as sharp as possible."""
+    """Read all images of a folder at half size, because reduced images are sharper."""
     if not folder.is_dir():
         raise DataError(f"{folder} is not a folder; expected a folder of images")
     paths = sorted(p for p in folder.iterdir() if is_image(p))
     if not paths:
         raise DataError(f"{folder} contains no images")
-    return [_halved(read_picture(path)) for path in paths]
-
-
-def _halved(pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    half = imresize(to_clip(pixels[None]), Fraction(1, 2))[0].clamp(0, 1)
-    return (half * 255).round().byte().permute(1, 2, 0).numpy()
+    stills = (to_clip(read_picture(path)[None]) for path in paths)
+    return [to_8_bit(imresize(still, Fraction(1, 2))[0]) for still in stills]
 
 
 def flow_loss(model: nn.Module, pairs: MotionPairs) -> Tensor:

@@ -1,4 +1,4 @@
-"""An inspection shows what a model computes, and leaves the model unchanged."""
+"""An inspection shows the values inside a model and leaves the model unchanged."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -24,16 +24,8 @@ from vsrkit.research.inspect.page import encode_figures, render
 from vsrkit.research.inspect.switches import contributions, switches, upscale_one
 
 WITH_FLOW = {
-    "vsrt",
-    "vsrt-small",
-    "basicvsr",
-    "iconvsr",
-    "toflow",
-    "rbpn",
-    "frvsr",
-    "vespcn",
-    "spmc",
-}
+    "vsrt", "vsrt-small", "basicvsr", "iconvsr", "toflow", "rbpn", "frvsr", "vespcn", "spmc",
+}  # fmt: skip
 WITH_ATTENTION = {"vsrt": 3, "vsrt-small": 1, "edvr": 1}
 TINY = VSRTConfig(
     frames=3, depth=2, channels=8, extract_blocks=1, tower_blocks=1, reconstruct_blocks=1, size=16

@@ -61,8 +61,8 @@ def test_untrained_weights_are_reported(frames, tmp_path, monkeypatch, capsys, c
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--frame", "4"], "has frames 0 to 3, there is no frame 4"),
-        (["--frame", "-1"], "has frames 0 to 3, there is no frame -1"),
+        (["--frame", "4"], "has frames 0 to 3, not 4"),
+        (["--frame", "-1"], "has frames 0 to 3, not -1"),
         (["--pixel", "40,3"], "pixel 40,3 is outside of"),
         (["--pixel", "3,-1"], "x is 0 to 39, y 0 to 35"),
         (["--pixel", "middle"], "expected a pixel as X,Y in whole numbers, got 'middle'"),

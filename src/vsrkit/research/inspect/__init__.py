@@ -1,1 +1,1 @@
-"""Show how a model works: its flow, attention and features, and what each part contributes."""
+"""Show how a model works: its flow, attention and features, and the contribution of each part."""

@@ -126,7 +126,7 @@ def _over_span(title: str, module: Any, call: Call, sample: Sample) -> Attention
 
 
 def _add_at(maps: Tensor, values: Tensor, top: int, left: int) -> None:
-    """Add `values` to `maps` with their corner at (left, top); what is outside is dropped."""
+    """Add `values` to `maps` with their corner at (left, top); parts outside are dropped."""
     target, source = [], []
     for start, length, limit in zip((top, left), values.shape[1:], maps.shape[1:], strict=True):
         first, stop = max(start, 0), min(start + length, limit)

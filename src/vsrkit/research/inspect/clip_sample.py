@@ -55,10 +55,13 @@ def take_sample(
     side: of the square around the pixel; a model with a fixed size gets that size instead.
     """
     frames = open_clip(source)
-    check_length(frames, spec, source)
+    if len(frames) == 1 and spec.context != Window(1, "all"):
+        raise DataError(
+            f"{source} has only 1 frame, but this model takes several; use a clip of 2 or more"
+        )
     number = len(frames) // 2 if frame is None else frame
     if not 0 <= number < len(frames):
-        raise VsrkitError(f"{source} has frames 0 to {len(frames) - 1}, there is no frame {number}")
+        raise VsrkitError(f"{source} has frames 0 to {len(frames) - 1}, not {number}")
     height, width = frames.size
     x, y = pixel or (width // 2, height // 2)
     if not (0 <= x < width and 0 <= y < height):
@@ -95,23 +98,15 @@ def open_clip(source: Path) -> Frames:
     return FrameFiles((source,)) if is_image(source) else open_video(source)
 
 
-def check_length(frames: Frames, spec: Spec, source: Path) -> None:
-    """Raise DataError if there is one frame, but the model takes several."""
-    if len(frames) == 1 and spec.context != Window(1, "all"):
-        raise DataError(
-            f"{source} has only 1 frame, but this model takes several; use a clip of 2 or more"
-        )
-
-
 def frames_around(number: int, count: int, context: Context) -> tuple[list[int], int]:
-    """Numbers of the frames of a shot that a model is shown for one of them, and its place."""
+    """Indices in a shot of the input frames for frame `number`, and its place among them."""
     match context:
         case Window():
             plan = plan_piece(number, count, context)
             return list(plan.frames), plan.keep.start
         case Segments():
             first, stop = max(0, number - AROUND), min(count, number + AROUND + 1)
-        case Carried():  # the second frame of a shot is shown before its first step
+        case Carried():  # the first step may need the second frame
             first, stop = max(0, number - BEFORE), min(count, max(number + 1, 2))
     return list(range(first, stop)), number - first
 

@@ -1,4 +1,4 @@
-"""Record what the modules of a model compute, and the features of the chosen frame among it."""
+"""Recorded inputs and outputs of modules, and the features of the chosen frame in them."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager

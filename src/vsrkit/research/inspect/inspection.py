@@ -1,4 +1,4 @@
-"""Inspect a model on one frame of a clip: everything that the page shows, as values."""
+"""Inspection of a model on one frame of a clip: the values that the page shows."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -108,17 +108,16 @@ def _input(seen: Inspection, name: str, source: Path, trained: bool) -> Section:
         "weights. `vsrkit weights list` shows where to get trained ones."
     )
     words = [
-        f"{name} was given the {len(sample.numbers)} frames {_listed(sample.numbers)} of "
-        f"{source.name}, {w}x{h} pixels around pixel {x},{y}, and upscaled frame "
-        f"{sample.numbers[sample.centre]}. Only this part of the frame is upscaled, so that the "
-        "page is written quickly. No model gets frames from beyond a cut; a number that occurs "
-        "twice replaces a frame outside the shot.",
+        f"{name} upscales frame {sample.numbers[sample.centre]} of {source.name} from the "
+        f"{len(sample.numbers)} frames {', '.join(map(str, sample.numbers))}, {w}x{h} pixels "
+        f"around pixel {x},{y}. Only this part of the frame is upscaled, so that the page is "
+        "written quickly. Frames beyond a cut are not used; a number that occurs twice replaces a "
+        "frame outside the shot.",
     ]
     clip = sample.clip[0].cpu()
-    frames = [
-        (f"frame {number}", _mark_pixel(clip[n], sample) if n == sample.centre else clip[n])
-        for n, number in enumerate(sample.numbers)
-    ]
+    frames = [(f"frame {number}", clip[n]) for n, number in enumerate(sample.numbers)]
+    pixel = (sample.pixel[0] - 1, sample.pixel[1] - 1, 3, 3)
+    frames[sample.centre] = (frames[sample.centre][0], draw.marked(clip[sample.centre], pixel))
     factor = seen.sr.shape[-1] // w
     bicubic = imresize(sample.frame.cpu(), factor).clamp(0, 1)
     figures = [
@@ -262,13 +261,12 @@ def _parts(contributions: list[Contribution]) -> Section:
         "part, shown around grey and amplified. The table gives its size: the PSNR between both "
         "outputs (50 dB is hardly visible, 30 dB clearly), and the root mean square in steps of "
         "1/255. A network trained without a part would be better than this one with the part "
-        "switched off: this shows what the part does, not what it is worth.",
+        "switched off: this shows the effect of the part, not its value.",
     ]
     table = [["without", "PSNR to the whole output", "RMS difference"]]
     figures = []
     for number, part in enumerate(contributions, 1):
-        nothing = not isfinite(part.psnr)
-        size = "no difference" if nothing else f"{part.psnr:.2f} dB"
+        size = f"{part.psnr:.2f} dB" if isfinite(part.psnr) else "no difference"
         table.append([part.title, size, f"{part.rms:.3f}"])
         picture, times = draw.amplified(part.difference)
         cells = [("without", part.without), (f"difference x {times}", picture)]
@@ -276,13 +274,3 @@ def _parts(contributions: list[Contribution]) -> Section:
         caption = f"Without {part.title} ({size}). {part.description}"
         figures.append(Figure(name, draw.grid(cells, width=512), caption))
     return Section("What each part contributes", words, figures, table)
-
-
-def _mark_pixel(frame: Tensor, sample: Sample) -> Tensor:
-    """The frame with the chosen pixel marked."""
-    x, y = sample.pixel
-    return draw.marked(frame, (x - 1, y - 1, 3, 3))
-
-
-def _listed(numbers: list[int]) -> str:
-    return ", ".join(str(number) for number in numbers)

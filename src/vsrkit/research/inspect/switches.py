@@ -1,4 +1,4 @@
-"""What each part of a model contributes: the output without it, compared with the whole output."""
+"""The contribution of each part of a model: its output with and without the part."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -15,8 +15,8 @@ from vsrkit.research.inspect.clip_sample import Sample
 # Applies to every model that takes several frames; replaces the clip instead of outputs.
 OTHER_FRAMES = Switch(
     "the other frames",
-    "Every other frame is replaced by a copy of the chosen one: what the network can do with a "
-    "still picture. The difference is what it gains from motion.",
+    "Every other frame is replaced by a copy of the chosen one, as in a clip without motion. The "
+    "difference is the gain from the detail of the other frames.",
     (),
 )
 

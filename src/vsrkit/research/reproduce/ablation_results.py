@@ -38,7 +38,11 @@ def ablation_rows(plan: Plan, folder: Path) -> list[AblationRow]:
     """A row for each variant, in the order of the plan."""
     variants = chosen_variants(plan.settings)
     scores = {v.name: _last_scores(plan, v, folder) for v in variants}
-    published = _published()
+    published = {
+        row.method: float(row.average[0])
+        for row in load_published()
+        if row.table == "REDS4 ablation"
+    }
     published_full = published.get("VSR-Transformer")
     rows = []
     for variant in variants:
@@ -61,7 +65,9 @@ def ablation_rows(plan: Plan, folder: Path) -> list[AblationRow]:
                     None if paper is None or published_full is None
                     else round(paper - published_full, 2)
                 ),
-                seconds_per_step=_median_seconds(run_dir(folder, variant, 0)),
+                seconds_per_step=median(
+                    seconds for _, seconds in read_log(run_dir(folder, variant, 0), "seconds")
+                ),
             )
         )  # fmt: skip
     return rows
@@ -70,15 +76,6 @@ def ablation_rows(plan: Plan, folder: Path) -> list[AblationRow]:
 def _last_scores(plan: Plan, variant: Variant, folder: Path) -> list[float]:
     seeds = range(plan.settings.seeds)
     return [read_log(run_dir(folder, variant, seed), "psnr_y")[-1][1] for seed in seeds]
-
-
-def _published() -> dict[str, float]:
-    rows = [row for row in load_published() if row.table == "REDS4 ablation"]
-    return {row.method: float(row.average[0]) for row in rows}
-
-
-def _median_seconds(place: Path) -> float:
-    return median(seconds for _, seconds in read_log(place, "seconds"))
 
 
 def _mean(values: Sequence[float]) -> float:
@@ -98,7 +95,7 @@ def write_ablation(plan: Plan, folder: Path) -> list[Path]:
 
 
 def as_markdown(plan: Plan, rows: Sequence[AblationRow]) -> str:
-    """The table, and below it how it was measured."""
+    """The table as Markdown, and the settings of the measurement below it."""
     lines = [
         "| variant | parameters | PSNR-Y held out | to full | paper (REDS4) | to full | s/step |",
         "|---|---|---|---|---|---|---|",
@@ -128,7 +125,7 @@ def _spread(low: float, high: float, sign: str) -> str:
 
 
 def describe(plan: Plan) -> str:
-    """How the numbers were measured."""
+    """The settings of the measurement, in one paragraph."""
     s, frames = plan.settings, chosen_variants(plan.settings)[0].frames
     return (
         f"{plan.steps} steps of {s.batch_size} x {frames} frames, LR crops of {s.crop}x{s.crop} "
@@ -148,19 +145,10 @@ def ablation_figure(plan: Plan, folder: Path) -> plots.Figure:
                 dict(read_log(run_dir(folder, variant, seed), name))
                 for seed in range(plan.settings.seeds)
             ]
-            colour = plots.COLOURS[number % len(plots.COLOURS)]
-            _draw_seeds(axes, variant.name, logs, colour, marked=name == "psnr_y")
+            steps = sorted(set.intersection(*(set(log) for log in logs)))  # logged by all seeds
+            values = [[log[step] for step in steps] for log in logs]
+            colour, marked = plots.COLOURS[number % len(plots.COLOURS)], name == "psnr_y"
+            plots.draw_seeds(axes, variant.name, steps, values, colour=colour, marked=marked)
         plots.label_panel(axes, LABELS[name], x="step", y=LABELS[name])
 
     return plots.panel_figure(f"Ablation of {plan.settings.model}", list(LABELS), draw)
-
-
-def _draw_seeds(
-    axes: plots.Axes, name: str, logs: Sequence[dict[int, float]], colour: str, *, marked: bool
-) -> None:
-    """Draw the mean over seeds with a band from lowest to highest, at the steps of all seeds."""
-    steps = sorted(set.intersection(*(set(log) for log in logs)))
-    values = [[log[step] for log in logs] for step in steps]
-    band = ([min(v) for v in values], [max(v) for v in values])
-    means = [_mean(v) for v in values]
-    plots.draw_line(axes, name, steps, means, band=band, colour=colour, marked=marked)

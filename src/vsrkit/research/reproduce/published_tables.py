@@ -1,4 +1,4 @@
-"""The published tables: which model belongs to which row, and measuring every row with weights."""
+"""The published tables: the model of each row, and measuring all rows that have weights."""
 
 import hashlib
 import json
@@ -118,8 +118,11 @@ def _chosen(rows: Sequence[Row], word: str) -> list[Row]:
     path = Path(file) if file else None
     if path is not None and not path.is_file():
         raise VsrkitError(f"{path} is not a file; expected -m NAME=FILE with a weight file")
-    wanted = name.lower()
-    found = [r for r in rows if wanted in (str(r.model), r.title.lower(), _method(r).lower())]
+    found = []
+    for row in rows:
+        method = row.published.method if row.published else ""
+        if name.lower() in (str(row.model), row.title.lower(), method.lower()):
+            found.append(row)
     if not found and name in MODELS:  # in the zoo, but not in this table
         found = [Row(published=None, model=name)]
     if not found:
@@ -136,14 +139,10 @@ def _check_kind(row: Row) -> None:
     if row.file is None or row.model is None:
         return
     found: Any = load_model(row.file).config
-    wanted = MODELS[row.model].config
-    if type(found) is not type(wanted):
-        kinds = type(found).__name__, type(wanted).__name__
+    expected = MODELS[row.model].config
+    if type(found) is not type(expected):
+        kinds = type(found).__name__, type(expected).__name__
         raise WeightsError(f"{row.file} holds a model of {kinds[0]}, {row.model} needs {kinds[1]}")
-
-
-def _method(row: Row) -> str:
-    return row.published.method if row.published else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -266,7 +265,7 @@ def table_cells(measured: Measured) -> tuple[str, ...]:
 
 
 def describe_table(found: Reproduction) -> list[str]:
-    """How the results were measured, and the problems of the data, a line each."""
+    """Describe the measurement and the problems of the data, a line each."""
     lines = [f"protocol {found.protocol}"]
     measured = [row.ours for row in found.rows if row.ours]
     if measured:

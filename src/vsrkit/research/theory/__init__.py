@@ -1,1 +1,1 @@
-"""The paper's theorems as experiments: what its two predictors can learn of k-bit patterns."""
+"""Experiments on the theorems of the paper: gradients and learning of k-bit patterns."""

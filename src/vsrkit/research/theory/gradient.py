@@ -84,18 +84,14 @@ def measure_gradients(
     pairs, found = size_pairs(ns, ks), []
     degrees = max(ks) + 1
     for bias in (False, True):
-        local = {k: convolutional_levels(k, bias, _rng(seed, k)) for k in ks}
+        local = {k: convolutional_levels(k, bias, np.random.default_rng((seed, k))) for k in ks}
         for done, n in enumerate(ns):
             on_progress(f"n = {n}{', with a bias' if bias else ''}", done, len(ns))
             exact = n <= enumerate_up_to
             method = enumerated_levels if exact else sampled_levels
-            levels = method(n, degrees, bias, _rng(seed, 1000 + n))
+            levels = method(n, degrees, bias, np.random.default_rng((seed, 1000 + n)))
             found += [_cell(n, k, q, bias, levels, local[k], exact) for m, k in pairs if m == n]
     return sorted(found, key=lambda cell: (cell.bias, cell.k, cell.n))
-
-
-def _rng(*seeds: int) -> np.random.Generator:
-    return np.random.default_rng(seeds)
 
 
 def _cell(n: int, k: int, q: int, bias: bool, levels: Levels, local: Levels, exact: bool) -> Cell:
@@ -139,7 +135,7 @@ def squared_norms(levels: Levels, n: int, k: int) -> NDArray[np.float64]:
 def enumerated_levels(
     n: int, degrees: int, bias: bool, rng: np.random.Generator, *, draws: int = DRAWS
 ) -> Levels:
-    """From all 2^n inputs: exact for each drawn neuron.
+    """Squared coefficients of drawn neurons from all 2^n inputs, exact for each neuron.
 
     n: input bits.
     degrees: the highest degree that is returned.
@@ -175,7 +171,7 @@ def sampled_levels(
     draws: int = SAMPLED_DRAWS,
     inputs: int = SAMPLED_INPUTS,
 ) -> Levels:
-    """The same from sampled inputs, unbiased: products of two samples estimate the squares.
+    """Unbiased estimates of squared coefficients: products of two sampled inputs.
 
     For independent x and y, E[g(x) g(y) prod_S x y] is the squared coefficient at S. Its mean over
     all sets of a size depends only on how many bits x and y differ in.
@@ -198,10 +194,10 @@ def sampled_levels(
 def convolutional_levels(
     k: int, bias: bool, rng: np.random.Generator, *, draws: int = 16 * DRAWS
 ) -> Levels:
-    """The same for windows of k bits: level k-1 is the whole ||dL/dw||^2 of a neuron.
+    """Squared coefficients for windows of k bits; level k-1 is the ||dL/dw||^2 of a neuron.
 
-    Only the window that holds the pattern has a gradient, and no set of k+1 bits fits into it.
-    Nothing depends on n.
+    Only the window that holds the pattern has a gradient, and no set of k+1 bits fits into it. The
+    result does not depend on n.
     """
     return enumerated_levels(k, k + 1, bias, rng, draws=draws)
 

@@ -8,7 +8,7 @@ as printed) relu(<w, z>) is not the indicator that the proof needs.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import sqrt
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -144,8 +144,8 @@ def descend(layer: Layer, run: Descent, *, seed: int) -> Curve:
     rng = np.random.default_rng([seed, run.n, run.k])
     predictor = initial_predictor(layer, run, rng)
     losses = np.empty(run.steps)
-    for step, (inputs, wanted) in zip(range(run.steps), draw_inputs(run, rng), strict=False):
-        losses[step] = predictor.step(inputs, wanted, run.learning_rate)
+    for step, (inputs, targets) in zip(range(run.steps), draw_inputs(run, rng), strict=False):
+        losses[step] = predictor.step(inputs, targets, run.learning_rate)
     return Curve(layer=layer, run=run, seed=seed, losses=losses)
 
 
@@ -153,23 +153,17 @@ def draw_inputs(run: Descent, rng: np.random.Generator) -> Iterator[tuple[Floats
     """Batches of inputs with their target values, without end."""
     if 2**run.n <= MAX_INPUTS:
         inputs = all_inputs(run.n)
-        wanted = parity(inputs, run.k)
+        targets = parity(inputs, run.k)
         while True:
-            yield inputs, wanted
+            yield inputs, targets
     while True:
         inputs = signs(random_rows(MAX_INPUTS, run.n, rng), run.n)
         yield inputs, parity(inputs, run.k)
 
 
-class Predictor(Protocol):
-    """A predictor h(x) that is trained by gradient descent."""
-
-    def step(self, inputs: Floats, wanted: Floats, learning_rate: float) -> float:
-        """Take one step of gradient descent and return the hinge loss before it."""
-        ...
-
-
-def initial_predictor(layer: Layer, run: Descent, rng: np.random.Generator) -> Predictor:
+def initial_predictor(
+    layer: Layer, run: Descent, rng: np.random.Generator
+) -> "FullyConnected | Convolutional":
     """A predictor with weights drawn as in Theorem 2."""
     if layer == "fully connected":
         w = rng.choice([-1.0, 1.0], (run.q, run.n)) / run.k
@@ -190,9 +184,9 @@ def draw_counts(k: int, q: int, rng: np.random.Generator) -> NDArray[np.int64]:
     return rng.multinomial(q, np.full(2**k, 2.0**-k))
 
 
-def hinge(outputs: Floats, wanted: Floats) -> float:
+def hinge(outputs: Floats, targets: Floats) -> float:
     """Mean of max(1 - h(x) f(x), 0)."""
-    return float(np.maximum(1 - outputs * wanted, 0).mean())
+    return float(np.maximum(1 - outputs * targets, 0).mean())
 
 
 class FullyConnected:
@@ -201,8 +195,9 @@ class FullyConnected:
     def __init__(self, w: Floats, u: Floats, bias: float) -> None:
         self.w, self.u, self.bias = w.astype(np.float32), u.astype(np.float32), np.float32(bias)
 
-    def step(self, inputs: Floats, wanted: Floats, learning_rate: float) -> float:
-        x, f = inputs.astype(np.float32), wanted.astype(np.float32)
+    def step(self, inputs: Floats, targets: Floats, learning_rate: float) -> float:
+        """Take one step of gradient descent and return the hinge loss before it."""
+        x, f = inputs.astype(np.float32), targets.astype(np.float32)
         features = np.maximum(x @ self.w.T + self.bias, 0)  # (N, q)
         outputs = features @ self.u
         by_output = f * (outputs * f < 1) / np.float32(len(f))  # -dL/dh, (N,)
@@ -228,19 +223,20 @@ class Convolutional:
         """The feature of each kind of neuron for each pattern of k bits: (2^k patterns, kinds)."""
         return np.maximum(self.patterns @ self.w.T + self.bias, 0)
 
-    def step(self, inputs: Floats, wanted: Floats, learning_rate: float) -> float:
+    def step(self, inputs: Floats, targets: Floats, learning_rate: float) -> float:
+        """Take one step of gradient descent and return the hinge loss before it."""
         places = self.u.shape[1]
         at = windows(inputs, self.w.shape[1]) * places + np.arange(places)  # (N, places)
         features = self.features()
         values = features @ (self.counts[:, None] * self.u)  # (patterns, places)
         outputs = values.ravel()[at].sum(axis=1)
-        by_output = wanted * (outputs * wanted < 1) / len(wanted)  # -dL/dh
+        by_output = targets * (outputs * targets < 1) / len(targets)  # -dL/dh
         by_value = np.bincount(at.ravel(), np.repeat(by_output, places), minlength=values.size)
         by_value = by_value.reshape(values.shape)
         by_w = (by_value @ self.u.T * (features > 0)).T @ self.patterns
         self.u = self.u + learning_rate * features.T @ by_value
         self.w = self.w + learning_rate * by_w
-        return hinge(outputs, wanted)
+        return hinge(outputs, targets)
 
 
 def measure_separability(k: int, delta: float, *, draws: int = 2000, seed: int = 0) -> Separability:

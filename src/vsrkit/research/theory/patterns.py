@@ -33,14 +33,9 @@ def random_rows(count: int, n: int, rng: np.random.Generator) -> NDArray[np.uint
     return rng.integers(0, 2**n, count, dtype=np.uint32)
 
 
-def window_start(n: int, k: int) -> int:
-    """The first of the k bits of the pattern: centred. No result depends on its place."""
-    return (n - k) // 2
-
-
 def parity(inputs: Floats, k: int) -> Floats:
     """The pattern of the theorems, the product of k consecutive bits: (N, n) -> (N,)."""
-    start = window_start(inputs.shape[1], k)
+    start = (inputs.shape[1] - k) // 2  # centred; no result depends on it
     return inputs[:, start : start + k].prod(axis=1)
 
 

@@ -167,14 +167,15 @@ def _draw_learning(axes: Axes, curves: Sequence[Curve]) -> None:
     steps = shown_steps(run.steps)
     shown = np.array(steps) - 1
     for layer, colour in zip(LAYERS, (GREEN, ORANGE, BLUE), strict=True):
-        losses = [c.losses[shown] for c in curves if c.layer == layer]
+        losses = [c.losses[shown].tolist() for c in curves if c.layer == layer]
         if losses:
-            _draw_seeds(axes, layer, steps, losses, colour)
+            plots.draw_seeds(axes, layer, steps, losses, colour=colour)
     bound = [_bound_at(run, step) for step in steps]
     note = f"Theorem 2: above 1 at every step (least {min(bound):.3g})"
     if min(bound) < 1:
-        means = [c.means[shown] for c in curves if c.layer == "convolutional"]
-        _draw_seeds(axes, "its mean over the steps so far", steps, means, PURPLE)
+        means = [c.means[shown].tolist() for c in curves if c.layer == "convolutional"]
+        name = "its mean over the steps so far"
+        plots.draw_seeds(axes, name, steps, means, colour=PURPLE)
         below = [b if b < 1 else nan for b in bound]
         plots.draw_line(
             axes, "Theorem 2's bound on that mean", steps, below, colour=GREY, dashed=True
@@ -183,15 +184,6 @@ def _draw_learning(axes: Axes, curves: Sequence[Curve]) -> None:
     axes.set_ylim(-0.05, 1.15)
     title = f"n = {run.n}, k = {run.k}, q = {run.q:,}"
     plots.label_panel(axes, title, x="step", y="hinge loss", note=note)
-
-
-def _draw_seeds(
-    axes: Axes, name: str, x: Sequence[float], rows: Sequence[np.ndarray], colour: str
-) -> None:
-    """Draw the mean over seeds, with a band from the lowest to the highest."""
-    values = np.stack(rows)
-    band = (values.min(axis=0).tolist(), values.max(axis=0).tolist())
-    plots.draw_line(axes, name, x, values.mean(axis=0).tolist(), band=band, colour=colour)
 
 
 def _separability_row(s: Separability) -> dict[str, Any]:
