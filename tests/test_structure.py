@@ -67,6 +67,15 @@ def imported_modules(path):
                 yield whole if whole in MODULES else node.module
 
 
+def imported_names(path):
+    """The first names of everything that a file imports."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.split(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield (node.module or "").split(".")[0]
+
+
 def wrong_imports(modules):
     """Lines about imports that go down or sideways, and about modules without a layer."""
     for module, imported in modules:
@@ -121,6 +130,15 @@ def test_inspect_knows_no_model():
 def test_the_top_level_holds_layers_only():
     files = {path.name for path in SOURCE.iterdir() if path.suffix == ".py"}
     assert files == {"__init__.py", "__main__.py", "errors.py"}
+
+
+def test_only_the_cli_imports_rich():
+    imports = {
+        module
+        for module, path in MODULES.items()
+        if "rich" in imported_names(path) and layer_of(module) != "cli"
+    }
+    assert imports == set()
 
 
 def test_files_stay_readable():

@@ -1,7 +1,7 @@
 """Console output of the commands: progress bars, log lines and tables."""
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from rich.console import Console
@@ -18,7 +18,24 @@ from rich.table import Table
 
 from vsrkit.data.check import SetCheck
 from vsrkit.data.clips import OnProgress
+from vsrkit.evaluate.benchmark import Result
+from vsrkit.evaluate.metrics import DEFAULT_METRICS
+from vsrkit.evaluate.tables import DECIMALS, Published, describe, pair, published_for
 
+MOST_COLUMNS = 6  # clips shown as columns; more than that are shown as rows
+MOST_ROWS = 60  # clips shown as rows; the others are only in the JSON
+TITLES = {
+    "psnr": "PSNR",
+    "ssim": "SSIM",
+    "ms_ssim": "MS-SSIM",
+    "warping_error": "warping error x1000",
+    "warped_flicker": "warped flicker x1000",
+    "tof": "tOF px",
+    "flicker": "flicker",
+    "consistency": "consistency dB",
+    "vmaf": "VMAF",
+}
+THOUSANDTHS = ("warping_error", "warped_flicker")
 WIDE = 160  # columns, if the output is a file or a pipe
 
 
@@ -114,6 +131,90 @@ def _clips(check: SetCheck) -> Table:
         size = f"{clip.size[1]}x{clip.size[0]}"
         table.add_row(escape(clip.name), str(clip.frames), size, lr, state)
     return table
+
+
+def print_results(results: Sequence[Result], console: Console) -> None:
+    """Print the scores of all results, the comparable published ones and the settings.
+
+    Args:
+        results: of one or more models on the same set and protocol.
+        console: where to print.
+    """
+    first = results[0]
+    published = published_for(first.set, first.protocol)  # type: ignore[arg-type]
+    names = [clip.name for clip in first.clips]
+    if len(names) <= MOST_COLUMNS:
+        console.print(_methods_table(results, published, names))
+    else:
+        console.print(_clips_table(results, names))
+        console.print(_methods_table(results, published, []))
+    if set(first.average) - set(DEFAULT_METRICS):
+        console.print(_metrics_table(results))
+    for line in describe(results):
+        _print_line(console, line)
+    if published:
+        _print_line(console, f"published: {published[0].source}")
+
+
+def _methods_table(
+    results: Sequence[Result], published: Sequence[Published], names: list[str]
+) -> Table:
+    table = Table(title=f"{results[0].set}, {results[0].protocol.name}: PSNR/SSIM")
+    table.add_column("method")
+    for name in [*names, "average"]:
+        table.add_column(escape(name), justify="right", no_wrap=True)
+    table.add_column("ms/frame", justify="right", no_wrap=True)
+    table.add_column("peak MB", justify="right", no_wrap=True)
+    for row in published:
+        cells = ["/".join(row.clips[n]) if n in row.clips else "-" for n in names]
+        table.add_row(
+            escape(f"{row.title} [published]"), *cells, "/".join(row.average), "", "",
+            style="dim", end_section=row is published[-1],
+        )  # fmt: skip
+    for result in results:
+        scores = {clip.name: clip for clip in result.clips}
+        cells = [pair(scores[n].metrics) + ("*" if scores[n].partial else "") for n in names]
+        average = pair(result.average) + ("*" if result.partial else "")
+        table.add_row(
+            escape(result.model), *cells, average,
+            f"{result.seconds_per_frame * 1000:.1f}", f"{result.peak_memory_mb:.0f}",
+            style="bold",
+        )  # fmt: skip
+    if any(result.partial for result in results):
+        table.caption = "* partial"
+    return table
+
+
+def _clips_table(results: Sequence[Result], names: list[str]) -> Table:
+    table = Table(title="PSNR/SSIM per clip")
+    table.add_column("clip")
+    for result in results:
+        table.add_column(escape(result.model), justify="right", no_wrap=True)
+    for place, name in enumerate(names[:MOST_ROWS]):
+        clips = [result.clips[place] for result in results]
+        table.add_row(escape(name), *(pair(c.metrics) + ("*" if c.partial else "") for c in clips))
+    if len(names) > MOST_ROWS:
+        table.caption = f"{len(names) - MOST_ROWS} more clips: written by --json"
+    return table
+
+
+def _metrics_table(results: Sequence[Result]) -> Table:
+    names = list(results[0].average)
+    table = Table(title="all metrics")
+    table.add_column("method")
+    table.add_column("clip")
+    for name in names:
+        table.add_column(TITLES[name], justify="right")
+    for result in results:
+        rows = [(clip.name, clip.metrics) for clip in result.clips[:MOST_ROWS]]
+        for clip, metrics in [*rows, ("average", result.average)]:
+            cells = [_number(name, metrics[name]) if name in metrics else "-" for name in names]
+            table.add_row(escape(result.model), escape(clip), *cells, end_section=clip == "average")
+    return table
+
+
+def _number(name: str, value: float) -> str:
+    return f"{value * (1000 if name in THOUSANDTHS else 1):.{DECIMALS.get(name, 2)}f}"
 
 
 def _print_line(console: Console, text: str) -> None:

@@ -96,9 +96,9 @@ def evaluate(
     device: Device = "cpu",
 ) -> None:
     """Measure the quality of models on a test set and print it beside the published results."""
-    from vsrkit.cli.console import output_console, progress_bar
+    from vsrkit.cli.console import output_console, print_results, progress_bar
     from vsrkit.evaluate.benchmark import evaluate_models
-    from vsrkit.evaluate.tables import print_results, write_json
+    from vsrkit.evaluate.tables import write_json
 
     with progress_bar() as on_progress:
         results = evaluate_models(

@@ -1,4 +1,4 @@
-"""Results of an evaluation as tables, beside the published numbers, and as JSON."""
+"""Results of an evaluation as text and JSON, and the published numbers beside them."""
 
 import json
 import math
@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rich.console import Console
-from rich.table import Table
 
 from vsrkit import __version__
 from vsrkit.data.layouts import SetName
@@ -19,21 +17,7 @@ from vsrkit.evaluate.metrics import DEFAULT_METRICS
 from vsrkit.evaluate.protocol import DEFAULTS, PROTOCOLS, Protocol
 from vsrkit.hardware.files import write_atomically
 
-MOST_COLUMNS = 6  # clips shown as columns; more than that are shown as rows
-MOST_ROWS = 60  # clips shown as rows; the others are only in the JSON
-TITLES = {
-    "psnr": "PSNR",
-    "ssim": "SSIM",
-    "ms_ssim": "MS-SSIM",
-    "warping_error": "warping error x1000",
-    "warped_flicker": "warped flicker x1000",
-    "tof": "tOF px",
-    "flicker": "flicker",
-    "consistency": "consistency dB",
-    "vmaf": "VMAF",
-}
 DECIMALS = {"psnr": 2, "ssim": 4, "ms_ssim": 4, "warping_error": 3, "warped_flicker": 3, "tof": 3}
-THOUSANDTHS = ("warping_error", "warped_flicker")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,29 +65,6 @@ def published_for(set_name: SetName, protocol: Protocol) -> list[Published]:
     return list(rows.values())
 
 
-def print_results(results: Sequence[Result], console: Console) -> None:
-    """Print the scores of all results, the comparable published ones and the settings.
-
-    Args:
-        results: of one or more models on the same set and protocol.
-        console: where to print.
-    """
-    first = results[0]
-    published = published_for(first.set, first.protocol)  # type: ignore[arg-type]
-    names = [clip.name for clip in first.clips]
-    if len(names) <= MOST_COLUMNS:
-        console.print(_methods_table(results, published, names))
-    else:
-        console.print(_clips_table(results, names))
-        console.print(_methods_table(results, published, []))
-    if set(first.average) - set(DEFAULT_METRICS):
-        console.print(_metrics_table(results))
-    for line in describe(results):
-        console.print(line, highlight=False, soft_wrap=True, markup=False)
-    if published:
-        console.print(f"published: {published[0].source}", highlight=False, soft_wrap=True)
-
-
 def describe(results: Sequence[Result]) -> list[str]:
     """Describe the settings in lines of text: protocol, LR frames, speed, missing clips, notes."""
     first = results[0]
@@ -129,67 +90,6 @@ def pair(metrics: dict[str, float]) -> str:
     """Format scores as PSNR/SSIM."""
     parts = [f"{metrics[n]:.{DECIMALS[n]}f}" for n in DEFAULT_METRICS if n in metrics]
     return "/".join(parts) or "-"
-
-
-def _methods_table(
-    results: Sequence[Result], published: Sequence[Published], names: list[str]
-) -> Table:
-    table = Table(title=f"{results[0].set}, {results[0].protocol.name}: PSNR/SSIM")
-    table.add_column("method")
-    for name in [*names, "average"]:
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("ms/frame", justify="right", no_wrap=True)
-    table.add_column("peak MB", justify="right", no_wrap=True)
-    for row in published:
-        cells = ["/".join(row.clips[n]) if n in row.clips else "-" for n in names]
-        table.add_row(
-            f"{row.title} [published]".replace("[", r"\["), *cells, "/".join(row.average), "", "",
-            style="dim", end_section=row is published[-1],
-        )  # fmt: skip
-    for result in results:
-        scores = {clip.name: clip for clip in result.clips}
-        cells = [pair(scores[n].metrics) + ("*" if scores[n].partial else "") for n in names]
-        average = pair(result.average) + ("*" if result.partial else "")
-        table.add_row(
-            result.model, *cells, average,
-            f"{result.seconds_per_frame * 1000:.1f}", f"{result.peak_memory_mb:.0f}",
-            style="bold",
-        )  # fmt: skip
-    if any(result.partial for result in results):
-        table.caption = "* partial"
-    return table
-
-
-def _clips_table(results: Sequence[Result], names: list[str]) -> Table:
-    table = Table(title="PSNR/SSIM per clip")
-    table.add_column("clip")
-    for result in results:
-        table.add_column(result.model, justify="right", no_wrap=True)
-    for place, name in enumerate(names[:MOST_ROWS]):
-        clips = [result.clips[place] for result in results]
-        table.add_row(name, *(pair(c.metrics) + ("*" if c.partial else "") for c in clips))
-    if len(names) > MOST_ROWS:
-        table.caption = f"{len(names) - MOST_ROWS} more clips: written by --json"
-    return table
-
-
-def _metrics_table(results: Sequence[Result]) -> Table:
-    names = list(results[0].average)
-    table = Table(title="all metrics")
-    table.add_column("method")
-    table.add_column("clip")
-    for name in names:
-        table.add_column(TITLES[name], justify="right")
-    for result in results:
-        rows = [(clip.name, clip.metrics) for clip in result.clips[:MOST_ROWS]]
-        for clip, metrics in [*rows, ("average", result.average)]:
-            cells = [_number(name, metrics[name]) if name in metrics else "-" for name in names]
-            table.add_row(result.model, clip, *cells, end_section=clip == "average")
-    return table
-
-
-def _number(name: str, value: float) -> str:
-    return f"{value * (1000 if name in THOUSANDTHS else 1):.{DECIMALS.get(name, 2)}f}"
 
 
 def as_json(result: Result) -> dict[str, Any]:
