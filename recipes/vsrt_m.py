@@ -30,7 +30,7 @@ def config() -> TrainConfig:
         crop=48,
         optimizer="muon",
         learning_rate=1.5e-4,
-        flow_learning_rate_scale=0.0,  # its gradient is mostly noise, which Muon would amplify
+        flow_learning_rate_scale=0.0,  # Muon would amplify the noise of its gradient
         schedule="linear",
         warmup_steps=40,
         clip_gradients=2.0,

@@ -27,7 +27,7 @@ def config() -> TrainConfig:
         crop=48,
         optimizer="muon",
         learning_rate=1e-3,
-        flow_learning_rate_scale=0.0,  # its gradient is mostly noise, which Muon would amplify
+        flow_learning_rate_scale=0.0,  # Muon would amplify the noise of its gradient
         minimum_learning_rate=1e-6,
         warmup_steps=100,
         clip_gradients=0.5,

@@ -74,7 +74,7 @@ def test_tof_is_the_distance_between_two_flows() -> None:
     picture, meter = texture(), Temporal(frozenset({"tof"}))
     meter.measure(moved(picture, 0, 0), moved(picture, 0, 0))
     scores = meter.measure(moved(picture, 4, 0), moved(picture, 1, 0))
-    assert scores["tof"] == pytest.approx(3, abs=0.4)  # borders see less
+    assert scores["tof"] == pytest.approx(3, abs=0.4)  # less near borders
 
 
 def test_warping_error_worked_out_by_hand() -> None:

@@ -1,6 +1,7 @@
 """Short videos to train on, a small model, and a config of a run of a few steps."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import av
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from vsrkit.data.clips import Clip
 from vsrkit.models.vsrt_small import SmallConfig, VSRTSmall
 from vsrkit.models.zoo import save_model
 from vsrkit.train.config import Source, TrainConfig
@@ -25,6 +27,13 @@ def moving_picture(frames: int, side: int, seed: int = 0) -> np.ndarray:
             distance = (y - cy - vy * t) ** 2 + (x - cx - vx * t) ** 2
             clip[t] += np.exp(-distance / width**2)[..., None] * colour
     return (clip.clip(0, 1) * 255).round().astype(np.uint8)
+
+
+def write_cache(folder: Path, pixels: np.ndarray, name: str = "a") -> Clip:
+    """Write frames (T, H, W, 3) as a decoded clip."""
+    path = folder / f"{name}.rgb"
+    path.write_bytes(pixels.tobytes())
+    return Clip(name, path, pixels.shape)
 
 
 def write_video(path: Path, frames: np.ndarray) -> None:
@@ -59,32 +68,33 @@ def tiny_model(tmp_path_factory) -> Path:
     return path
 
 
+def short_run(videos: Path, model: Path, folder: Path, **changes: object) -> TrainConfig:
+    """The config of a run of a few steps, with changes."""
+    values = {
+        "run_dir": str(folder / "run"),
+        "data": (Source(path=str(videos)),),
+        "model": str(model),
+        "cache_dir": str(folder / "cache"),
+        "validation": ("boat",),
+        "steps": 6,
+        "batch_size": 2,
+        "frames": 3,
+        "crop": 16,
+        "optimizer": "muon",
+        "learning_rate": 1e-3,
+        "clip_gradients": 0.5,
+        "ema_decay": 0.9,
+        "precision": "float32",
+        "log_every": 1,
+        "validate_every": 100,
+        "validation_frames": 3,
+        "save_every": 2,
+        "workers": 0,
+    }
+    return TrainConfig(**(values | changes))
+
+
 @pytest.fixture
 def config(videos: Path, tiny_model: Path, tmp_path: Path) -> Callable[..., TrainConfig]:
-    """A function that returns the config of a run of a few steps, with changes."""
-
-    def make(**changes: object) -> TrainConfig:
-        values = {
-            "run_dir": str(tmp_path / "run"),
-            "data": (Source(path=str(videos)),),
-            "model": str(tiny_model),
-            "cache_dir": str(tmp_path / "cache"),
-            "validation": ("boat",),
-            "steps": 6,
-            "batch_size": 2,
-            "frames": 3,
-            "crop": 16,
-            "optimizer": "muon",
-            "learning_rate": 1e-3,
-            "clip_gradients": 0.5,
-            "ema_decay": 0.9,
-            "precision": "float32",
-            "log_every": 1,
-            "validate_every": 100,
-            "validation_frames": 3,
-            "save_every": 2,
-            "workers": 0,
-        }
-        return TrainConfig(**(values | changes))
-
-    return make
+    """`short_run` in `tmp_path`."""
+    return partial(short_run, videos, tiny_model, tmp_path)

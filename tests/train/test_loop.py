@@ -13,9 +13,8 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
-from tests.train.conftest import moving_picture
+from tests.train.conftest import moving_picture, write_cache
 
-from vsrkit.data.clips import Clip
 from vsrkit.data.random_degradation import Fixed
 from vsrkit.errors import DataError, StoppedError, VsrkitError
 from vsrkit.evaluate.metrics import mean_psnr_y
@@ -307,9 +306,7 @@ def test_gradients_are_those_of_plain_training():
 
 def test_the_score_of_bicubic_is_its_psnr(tmp_path):
     pixels = moving_picture(5, 64)
-    path = tmp_path / "a.rgb"
-    path.write_bytes(pixels.tobytes())
-    clips = validation_clips([Clip("a", path, pixels.shape)], Fixed(), frames=5)
+    clips = validation_clips([write_cache(tmp_path, pixels)], Fixed(), frames=5)
     model = Bicubic(BicubicConfig())
     found, frame = score(model, clips, Precision("float32", False), "cpu")
     sr = model(clips[0].lr[None])[0].clamp(0, 1)

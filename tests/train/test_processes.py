@@ -11,6 +11,7 @@ import pytest
 import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
+from tests.train.conftest import short_run
 
 from vsrkit.train import loop
 from vsrkit.train.processes import LostProcessError, Processes, join_processes, process_device
@@ -64,23 +65,10 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def pair(folder, videos, tiny_model):
     """The config of both processes, after they have ended."""
-    from vsrkit.train.config import Source, TrainConfig  # noqa: PLC0415
-
-    config = TrainConfig(
-        run_dir=str(folder / "run"),
-        data=(Source(path=str(videos)),),
-        model=str(tiny_model),
-        cache_dir=str(folder / "cache"),
-        validation=("boat",),
-        steps=8,
-        batch_size=1,
-        accumulate=2,
-        frames=3,
-        crop=16,
-        precision="float32",
-        validate_every=100,
-        validation_frames=3,
-        workers=0,
+    plain = {"optimizer": "adam", "learning_rate": 2e-4, "clip_gradients": 0.0, "ema_decay": 0.0,
+             "log_every": 20}  # fmt: skip
+    config = short_run(
+        videos, tiny_model, folder, steps=8, batch_size=1, accumulate=2, save_every=500, **plain
     )
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

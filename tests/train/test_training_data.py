@@ -5,10 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from tests.train.conftest import moving_picture
+from tests.train.conftest import moving_picture, write_cache
 
 from vsrkit.data.augment import to_clip
-from vsrkit.data.clips import Clip
 from vsrkit.data.degrade import BD, CRF
 from vsrkit.data.random_degradation import Fixed
 from vsrkit.errors import DataError
@@ -16,10 +15,7 @@ from vsrkit.train.training_data import Batches, TrainingSource, prefetch, valida
 
 
 def clip(tmp_path, name, seed, frames=6):
-    path = tmp_path / f"{name}.rgb"
-    pixels = moving_picture(frames, 80, seed)
-    path.write_bytes(pixels.tobytes())
-    return Clip(name, path, pixels.shape)
+    return write_cache(tmp_path, moving_picture(frames, 80, seed), name)
 
 
 @pytest.fixture
@@ -144,19 +140,15 @@ def test_prefetching_keeps_the_order(make, workers):
 
 def test_a_validation_clip_is_the_middle_of_its_clip(tmp_path):
     pixels = moving_picture(7, 64)
-    path = tmp_path / "a.rgb"
-    path.write_bytes(pixels.tobytes())
-    [found] = validation_clips([Clip("a", path, pixels.shape)], Fixed(), frames=5, crop=8)
+    [found] = validation_clips([write_cache(tmp_path, pixels)], Fixed(), frames=5, crop=8)
     assert found.lr.shape == (5, 3, 8, 8)
     assert torch.equal(found.hr, to_clip(pixels[1:6, 16:48, 16:48]))
 
 
 def test_a_validation_clip_is_encoded_as_part_of_its_whole_clip(tmp_path):
     pixels = moving_picture(9, 96)[:, :, :80]
-    path = tmp_path / "a.rgb"
-    path.write_bytes(pixels.tobytes())
     how = Fixed(CRF(30))
-    [found] = validation_clips([Clip("a", path, pixels.shape)], how, frames=5, crop=16)
+    [found] = validation_clips([write_cache(tmp_path, pixels)], how, frames=5, crop=16)
     whole = how(to_clip(pixels), np.random.default_rng(0))
     assert torch.equal(found.lr, whole[2:7, :, 4:20, 2:18])
     assert torch.equal(found.hr, to_clip(pixels[2:7, 16:80, 8:72]))

@@ -158,9 +158,9 @@ class TrainConfig(Validated):
     """Reverse clips in time with probability 1/2."""
 
     loss: Literal["charbonnier", "psnr"] = "charbonnier"
-    """psnr: the mean over clips of the logarithm of the square error."""
+    """charbonnier: smoothed absolute error. psnr: logarithm of the square error of each clip."""
     steadiness: NonNegativeFloat = 0.0
-    """Weight of the change along the motion beside the square error; only with loss = "psnr"."""
+    """Weight of the change along the motion, added to the square error; only with loss = "psnr"."""
     loss_reduction: Literal["mean", "sum"] = "mean"
     """Reduction of the Charbonnier loss over all values; the released code sums."""
     optimizer: Literal["adam", "muon"] = "adam"

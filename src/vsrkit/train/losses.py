@@ -13,7 +13,7 @@ from vsrkit.models.vsrt_small import VSRTSmall
 
 LUMA = 0.7  # weight of the squared luma error; the three colours share the rest
 FLOOR = 1e-4  # added to square errors before the logarithm; limits the weight of clips above 40 dB
-OCCLUDED = 10 / 255  # a pixel whose HR changes more along the motion is taken for occluded
+OCCLUDED = 10 / 255  # a pixel whose HR changes more along the motion counts as occluded
 Reduction: TypeAlias = Literal["mean", "sum"]
 
 
@@ -47,7 +47,7 @@ class PsnrLoss(nn.Module):
 
     Args:
         model: the model; with steadiness, a vsrt-s or vsrt-m, whose flow is used.
-        steadiness: weight of the change along the motion beside the square error.
+        steadiness: weight of the change along the motion, added to the square error.
     """
 
     def __init__(self, model: nn.Module, *, steadiness: float = 0.0) -> None:

@@ -77,11 +77,11 @@ def process_device(device: str) -> str:
     return device
 
 
+@dataclass(slots=True)
 class StopRequest:
-    """`reason`: name of the signal that stops the run; empty before it."""
+    """Whether a signal has stopped the run."""
 
-    def __init__(self) -> None:
-        self.reason = ""
+    reason: str = ""  # name of the signal
 
 
 @contextmanager

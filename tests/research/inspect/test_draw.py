@@ -58,7 +58,7 @@ def test_differences_are_amplified_as_far_as_they_fit(size, times):
     torch.testing.assert_close(picture[0, 0, 0].item(), min(1.0, 0.5 + times * size))
 
 
-def test_a_mark_does_not_cover_what_it_surrounds():
+def test_a_mark_leaves_its_inside_unchanged():
     picture = torch.zeros(3, 20, 30)
     for box in ((5, 6, 4, 4), (-2, -2, 4, 4), (28, 18, 4, 4)):
         marked = draw.marked(picture, box)

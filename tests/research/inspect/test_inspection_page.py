@@ -15,7 +15,7 @@ from vsrkit.video.images import read_image, write_image
 
 @pytest.fixture(scope="module")
 def frames(tmp_path_factory):
-    """A folder of four small frames, something moving to the right."""
+    """A folder of four small frames of a texture that moves to the right."""
     folder = tmp_path_factory.mktemp("frames")
     wide = torch.rand(3, 36, 60, generator=torch.Generator().manual_seed(0))
     wide = torch.nn.functional.avg_pool2d(wide[None], 3, 1, 1)[0]
@@ -97,7 +97,7 @@ def test_wrong_clips_give_one_line(frames, tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize(("frame", "expected"), [(3, [0, 1, 2, 3]), (4, [4, 5, 6, 7])])
-def test_no_model_gets_frames_from_beyond_a_cut(tmp_path, frame, expected):
+def test_frames_beyond_a_cut_are_not_used(tmp_path, frame, expected):
     generator = torch.Generator().manual_seed(1)
     for number in range(8):
         if number in (0, 4):  # two scenes that have nothing in common

@@ -30,9 +30,9 @@ def grid():
 
 def hinge_gradient(predict, w, inputs, k):
     """The gradient of the hinge loss over all inputs, by autograd."""
-    wanted = torch.from_numpy(parity(inputs, k))
+    target = torch.from_numpy(parity(inputs, k))
     w = w.clone().requires_grad_()
-    (1 - predict(w) * wanted).clamp(min=0).mean().backward()
+    (1 - predict(w) * target).clamp(min=0).mean().backward()
     return w.grad
 
 
@@ -154,7 +154,7 @@ def test_the_layers_differ_by_the_stated_orders(grid):
     for k in (2, 4):
         fall = log(closed_form(512, k) / closed_form(256, k), 2)
         assert fall == pytest.approx(-(k - 1), abs=0.05)
-    for k in (2, 4, 6):  # and against the convolutional layer, what the bound leaves
+    for k in (2, 4, 6):  # the ratio to the convolutional layer falls, too, and is below the bound
         levels = convolutional_levels(k, False, np.random.default_rng(0))
         local = estimate(levels[:, k - 1], 1, enumerated=True)
         ratios = [closed_form(n, k) / local.mean for n in (8, 16, 24)]

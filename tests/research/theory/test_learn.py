@@ -166,7 +166,7 @@ def test_the_right_hand_side_of_theorem_2():
         return min(theorem2_bound(Descent(8, 2, q, way / 1e15, 10**15)) for way in ways)
 
     assert least(width * 101 // 100) < 1 < least(width * 99 // 100)
-    assert width > 50 * lemma2_width(2, 0.1)  # at the width of Lemma 2 it says nothing
+    assert width > 50 * lemma2_width(2, 0.1)  # the bound is above 1 at the width of Lemma 2
 
 
 def test_the_loss_of_a_covered_run_is_below_the_bound_of_theorem_2():
@@ -195,7 +195,7 @@ def test_wilson_intervals_of_0_and_1_have_a_width():
 
 def test_without_a_bias_only_patterns_with_a_linear_odd_part_are_represented():
     """All 16 patterns of two bits, with the norm that Lemma 2 promises; not all of three bits."""
-    for k, all_there in ((2, True), (3, False)):
+    for k, representable in ((2, True), (3, False)):
         z = all_inputs(k)
         features = np.maximum(z @ z.T / k, 0)
         errors = []
@@ -203,5 +203,5 @@ def test_without_a_bias_only_patterns_with_a_linear_odd_part_are_represented():
             shares = np.linalg.lstsq(features, values, rcond=None)[0]  # u_i times |Omega_z|
             errors.append(np.abs(features @ shares - values).max())
             # |Omega_z| >= q / 2^(k+1), so ||u||^2 <= 2^(k+1) |shares|^2 / q
-            assert 2 ** (k + 1) * (shares**2).sum() <= (2 ** (k + 1) * k) ** 2 or not all_there
-        assert (max(errors) < 1e-9) == all_there
+            assert 2 ** (k + 1) * (shares**2).sum() <= (2 ** (k + 1) * k) ** 2 or not representable
+        assert (max(errors) < 1e-9) == representable

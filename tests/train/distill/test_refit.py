@@ -5,10 +5,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.train.conftest import moving_picture
+from tests.train.conftest import moving_picture, write_cache
 from torch import nn
 
-from vsrkit.data.clips import Clip
 from vsrkit.data.random_degradation import Fixed
 from vsrkit.errors import VsrkitError
 from vsrkit.hardware.device import Precision
@@ -113,11 +112,8 @@ def test_a_clip_without_error_neither_fails_nor_dominates():
 
 
 def test_clips_too_small_for_the_models_are_left_out(tmp_path):
-    clips = []
-    for name, side in (("small", 60), ("large", 96)):
-        pixels = moving_picture(4, side)
-        (tmp_path / name).write_bytes(pixels.tobytes())
-        clips.append(Clip(name, tmp_path / name, pixels.shape))
+    sides = {"small": 60, "large": 96}
+    clips = [write_cache(tmp_path, moving_picture(4, sides[name]), name) for name in sides]
     [found] = refit_clips(clips, Fixed())
     assert (found.name, found.lr.shape) == ("large", (4, 3, 24, 24))
 

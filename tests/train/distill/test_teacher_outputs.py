@@ -1,10 +1,11 @@
 """The outputs of a teacher: correct frames, computed once and kept."""
 
 import os
+from dataclasses import replace
 
 import pytest
 import torch
-from tests.train.conftest import moving_picture
+from tests.train.conftest import moving_picture, write_cache
 
 from vsrkit.data.augment import to_clip
 from vsrkit.data.clips import Clip
@@ -31,10 +32,7 @@ def teacher():
 @pytest.fixture
 def clip(tmp_path):
     """The second shot of a file: three frames whose sides are not multiples of 4."""
-    pixels = moving_picture(5, 98)
-    path = tmp_path / "a.rgb"
-    path.write_bytes(pixels.tobytes())
-    return Clip("a", path, (3, 98, 98, 3), first=2)
+    return replace(write_cache(tmp_path, moving_picture(5, 98)), shape=(3, 98, 98, 3), first=2)
 
 
 def test_outputs_are_the_teachers_frames_of_the_clean_clip(teacher, clip, tmp_path):

@@ -135,7 +135,8 @@ def make_plan(
     """
     path = folder / "plan.json"
     if path.is_file():
-        plan = _read_plan(path)
+        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        plan = Plan(**content | {"settings": Settings(**content["settings"])})
         if plan.settings != settings:
             old, new = asdict(plan.settings), asdict(settings)
             changed = [f"{k} was {old[k]!r}" for k in old if old[k] != new[k]]
@@ -146,8 +147,7 @@ def make_plan(
         return plan
     plan = _new_plan(settings, variants, folder, on_progress)
     write_json(path, asdict(plan))
-    count = len(variants)
-    log.info("%d steps of each of %d variants, %d seeds", plan.steps, count, settings.seeds)
+    log.info("%d steps of each of %d variants, %d seeds", plan.steps, len(variants), settings.seeds)
     return plan
 
 
@@ -164,16 +164,6 @@ def _new_plan(
     seconds = {name: round(step, 4) for name, (step, _) in timed.items()}
     steps, validations = steps_within(left, timed, settings.seeds)
     return Plan(settings=settings, steps=steps, validations=validations, seconds_per_step=seconds)
-
-
-def _read_plan(path: Path) -> Plan:
-    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return Plan(
-        settings=Settings(**content["settings"]),
-        steps=content["steps"],
-        validations=content["validations"],
-        seconds_per_step=content["seconds_per_step"],
-    )
 
 
 def steps_within(

@@ -15,7 +15,7 @@ def theorem1_printed(n: int, k: int, q: int = 1) -> Fraction:
 
 
 def theorem1_supported(n: int, k: int, q: int = 1) -> Fraction:
-    """The bound that the printed proof supports, with the binomial of its own case per weight.
+    """The bound that the printed proof supports: for each weight, the binomial of its case.
 
     The two terms are equal, so this is 2 q k / C(n-1, k-1).
     """
@@ -26,7 +26,7 @@ def theorem1_supported(n: int, k: int, q: int = 1) -> Fraction:
 
 
 def theorem1_sharp(n: int, k: int, q: int = 1) -> Fraction:
-    """Parseval once for all weights of a neuron: q max(k / C(n, k-1), (n-k) / C(n, k+1)).
+    """By Parseval for all weights of a neuron together: q max(k / C(n, k-1), (n-k) / C(n, k+1)).
 
     It is never above the printed bound, which is therefore correct although its proof is not
     (docs/theory.md).

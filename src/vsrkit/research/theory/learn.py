@@ -58,7 +58,7 @@ class Separability:
     frequency: float
     low: float  # Wilson's 95 % interval
     high: float
-    largest_norm: float  # of the u* that the proof names, over all draws in which it exists
+    largest_norm: float  # of the proof's u*, over all draws in which it exists
     norm_bound: float  # the lemma's bound on that norm: 2^(k+1) k / sqrt(q)
 
     @property
@@ -90,7 +90,7 @@ def learn_patterns(
     seed: int = 0,
     on_progress: OnProgress = lambda what, done, total: None,
 ) -> Learning:
-    """Train every layer for every n and k, train a run that Theorem 2 covers, measure Lemma 2.
+    """Train each layer for each n and k and a run that Theorem 2 covers; measure Lemma 2.
 
     ns, ks: numbers of input bits and of pattern bits; pairs with k < n are trained.
     delta: the failure probability of Lemma 2, which sets the number of neurons.
@@ -280,7 +280,7 @@ def indicator_error(k: int, *, bias: bool) -> float:
 
 
 def witness_error(k: int, *, bias: bool) -> float:
-    """Largest |h(x) - f(x)| of the u* that the proof names, for f the product of the k bits."""
+    """Largest |h(x) - f(x)| with the u* of the proof, for f the product of the k bits."""
     f = all_inputs(k).prod(axis=1)
     return float(np.abs(_pattern_features(k, bias) @ (k * f) - f).max())
 
