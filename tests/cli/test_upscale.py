@@ -224,7 +224,7 @@ def test_interlaced_video_on_a_pipe_is_deinterlaced_or_refused(tmp_path):
     marked = source.read_bytes().replace(b" Ip ", b" It ", 1)
     (tmp_path / "in.y4m").write_bytes(marked)
     out = subprocess.run(PIPED, input=marked, capture_output=True, check=True)
-    assert b"is interlaced" in out.stderr
+    assert b"is flagged as interlaced" in out.stderr
     assert run("-i", source, "-o", tmp_path / "out.y4m", "-m", "bicubic").exit_code == 0
     assert out.stdout == (tmp_path / "out.y4m").read_bytes()
     refused = subprocess.run([*PIPED, "--deinterlace", "refuse"], input=marked, capture_output=True)

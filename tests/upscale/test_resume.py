@@ -222,6 +222,21 @@ def test_a_changed_setting_or_input_is_explained(film, tmp_path):
     assert upscale(source, target, restart=True).resumed == 0
 
 
+@pytest.mark.parametrize("content", ["{", "[]", '{"format": 1, "settings": {}}'])
+def test_finished_parts_are_kept_if_the_manifest_cannot_be_read(film, tmp_path, content):
+    """A damaged manifest, or one of version 0.1.0: only --restart discards the parts."""
+    target = tmp_path / "out.mkv"
+    _interrupted(film, target)
+    folder = WorkFolder.beside(target).path
+    (folder / "manifest.json").write_text(content)
+    before = sorted(path.name for path in folder.iterdir())
+    with pytest.raises(VideoError, match=r"manifest.json is damaged or .*--restart"):
+        upscale(film, target)
+    assert sorted(path.name for path in folder.iterdir()) == before
+    assert any(name.startswith("part-") for name in before)
+    assert upscale(film, target, restart=True).resumed == 0
+
+
 def test_choices_of_auto_are_kept_when_resuming(film, tmp_path, monkeypatch):
     """Precision and tile were chosen by the first run; a later one keeps them."""
     target = tmp_path / "out.mkv"

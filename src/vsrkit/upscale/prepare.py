@@ -72,7 +72,11 @@ def configure_input(source: Source, options: UpscaleOptions, *, warn: bool = Tru
     if warn and options.deinterlace == "always":
         log.warning("%s: all frames are deinterlaced (bwdif)", source.path)
     elif warn and interlaced and options.deinterlace == "auto":
-        log.warning("%s is interlaced: its frames are deinterlaced (bwdif)", source.path)
+        log.warning(
+            "%s is flagged as interlaced: its frames are deinterlaced (bwdif); "
+            "--deinterlace never leaves them as they are",
+            source.path,
+        )
     return replace(source, span=options.span, deinterlace=options.deinterlace)
 
 

@@ -91,12 +91,22 @@ class WorkFolder:
         return self.path / "frames"
 
     def read(self) -> Manifest | None:
-        """The manifest; None if there is none or it has another format."""
+        """The manifest of an earlier run; None if there is none.
+
+        Raises an error if it cannot be read and finished parts would be lost without it.
+        """
         names = (self._manifest, self._finished)
         path = next((path for path in names if path.exists()), self._manifest)
         try:
             return Manifest.model_validate_json(path.read_bytes())
-        except (OSError, ValidationError):
+        except FileNotFoundError:
+            return None
+        except (OSError, ValidationError) as error:
+            if any(self.path.glob("part-" + 6 * "[0-9]")):
+                raise VideoError(
+                    f"{path} is damaged or was written by another version of vsrkit; "
+                    "resume the job with that version, or add --restart to discard it"
+                ) from error
             return None
 
     def write(self, manifest: Manifest) -> None:
