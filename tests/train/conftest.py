@@ -68,7 +68,7 @@ def tiny_model(tmp_path_factory) -> Path:
     return path
 
 
-def short_run(videos: Path, model: Path, folder: Path, **changes: object) -> TrainConfig:
+def short_run(videos: Path, model: Path, folder: Path, /, **changes: object) -> TrainConfig:
     """The config of a run of a few steps, with changes."""
     values = {
         "run_dir": str(folder / "run"),
