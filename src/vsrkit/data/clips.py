@@ -87,7 +87,9 @@ def find_clips(path: Path) -> list[Path]:
     # Images in the same folder as videos are cover art and the like, not frames.
     found += {p.parent for p in files if is_image(p)} - {p.parent for p in found}
     if not found:
-        raise DataError(f"{path} holds no videos and no pictures")
+        raise DataError(
+            f"{path} holds no videos and no pictures; expected videos or folders of frames"
+        )
     return sorted(found)
 
 
@@ -114,7 +116,7 @@ def open_clips(
         if on_progress:
             on_progress(source.name, done, len(sources))
         name = _name(source, path)
-        clips += open_clip(source, cache, unreadable or Unreadable(0), max_frames, name=name)
+        clips += _open_clip(source, cache, unreadable or Unreadable(0), max_frames, name=name)
     if on_progress:
         on_progress("", len(sources), len(sources))
     if not clips:
@@ -130,7 +132,7 @@ def _name(source: Path, root: Path) -> str:
     return (inner if source.is_dir() else inner.with_suffix("")).as_posix()
 
 
-def open_clip(
+def _open_clip(
     source: Path, cache: Path, unreadable: Unreadable, max_frames: int, *, name: str
 ) -> list[Clip]:
     """Open the shots of one video or folder of frames; none if no frame can be read."""
@@ -148,7 +150,9 @@ def open_clip(
         return []
     if not pixels.is_file() or pixels.stat().st_size != math.prod(content["shape"]):
         about.unlink(missing_ok=True)
-        raise DataError(f"the cached frames of {source} in {cache} are damaged; run again")
+        raise DataError(
+            f"the cached frames of {source} in {cache} are damaged; run again to decode them again"
+        )
     bounds = list(pairwise([0, *content["cuts"], total]))
     names = [name if len(bounds) == 1 else f"{name}#{i}" for i in range(len(bounds))]
     return [

@@ -90,7 +90,7 @@ def degradation_named(name: str, scale: int = 4) -> Degradation:
             return BD(scale, "matlab12")
         case crf if crf.startswith("crf") and crf[3:].isdigit():
             return CRF(int(crf[3:]), scale)
-    raise DataError(f"no degradation called {name!r}; there are bi, bd, bd-matlab12, crf0 to crf51")
+    raise DataError(f"no degradation called {name!r}; use bi, bd, bd-matlab12 or crf0 to crf51")
 
 
 def degrade(hr: Tensor, degradation: Degradation) -> Tensor:

@@ -169,7 +169,7 @@ def open_video(path: Path) -> VideoFrames:
 def detect_set(root: Path) -> SetName:
     """Detect which set a folder holds; `folder` if it is none of the known ones."""
     if not root.is_dir():
-        raise DataError(f"{root} is not a folder")
+        raise DataError(f"{root} is not a folder; expected the folder of a data set")
     for name, list_name in VIMEO_LISTS.items():
         if _vimeo_home(root, list_name):
             return name
@@ -301,10 +301,10 @@ def _pair(
     if lr_folder is None:
         return PairedClip(name, hr, None, full, tuple(notes))
     if not lr_folder.is_dir():
-        raise DataError(f"{name} has no LR frames: {lr_folder} is missing, other clips have theirs")
+        raise DataError(f"{name} has no LR frames, but other clips have: {lr_folder} is missing")
     lr, lr_notes = list_frames(lr_folder)
     if lr is None:
-        raise DataError(f"{lr_folder} holds no frames")
+        raise DataError(f"{lr_folder} holds no frames; expected one for each frame of {hr_folder}")
     if odd := set(hr.names) ^ set(lr.names):
         first = min(odd)
         side, other = (hr_folder, lr_folder) if first in hr.names else (lr_folder, hr_folder)

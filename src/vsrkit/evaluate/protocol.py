@@ -122,7 +122,7 @@ def protocol_named(name: str) -> Protocol:
         nearest = get_close_matches(name, PROTOCOLS, n=1, cutoff=0)[0]
         raise VsrkitError(
             f"no protocol called {name!r}; did you mean {nearest!r}? "
-            f"There are {', '.join(PROTOCOLS)}"
+            f"Known protocols: {', '.join(PROTOCOLS)}"
         )
     return PROTOCOLS[name]
 
@@ -133,9 +133,7 @@ def metrics_named(names: Sequence[str]) -> list[Metric]:
         return [metric for metric in METRICS if metric != "vmaf" or vmaf_available()]
     spelt = [name.strip().lower().replace("-", "_") for name in names]
     if unknown := [name for name in spelt if name not in METRICS]:
-        raise VsrkitError(
-            f"no metric called {unknown[0]!r}; there are {', '.join(METRICS)} and all"
-        )
+        raise VsrkitError(f"no metric called {unknown[0]!r}; use {', '.join(METRICS)} or all")
     if "vmaf" in spelt and not vmaf_available():
         raise VsrkitError(VMAF_MISSING)
     return [metric for metric in METRICS if metric in spelt]

@@ -133,7 +133,14 @@ class Run:
 def start_run(
     config: TrainConfig, processes: Processes, sources: Sequence[TrainingSource], *, resume: bool
 ) -> Run:
-    """Build the model, its loss, optimizers and log; `resume` restores them from the last state."""
+    """Build the model, its loss, optimizers and log.
+
+    Args:
+        config: all settings of the run.
+        processes: the processes of the run.
+        sources: training clips, on which a student is narrowed from its teacher.
+        resume: restore the model and the optimizers from the last state.
+    """
     run_dir, device = Path(config.run_dir), process_device(config.device)
     state = run_dir / STATE
     if state.exists() and not resume:

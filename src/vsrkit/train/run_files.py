@@ -53,7 +53,15 @@ def save_state(
     optimizers: Sequence[Optimizer],
     progress: TrainingProgress,
 ) -> None:
-    """Write all state that the next step depends on, so that a resumed run gives equal results."""
+    """Write all state that the next step depends on, so that a resumed run gives equal results.
+
+    Args:
+        path: file to write.
+        model: the model in training.
+        ema: the model with the average of its weights.
+        optimizers: the optimizers of the model.
+        progress: step and best score.
+    """
     tensors = {f"model.{k}": v for k, v in model.state_dict().items()}
     tensors |= {f"ema.{k}": v for k, v in ema.state_dict().items()}
     tensors |= dict(_optimizer_tensors(optimizers))

@@ -69,7 +69,7 @@ def narrow(teacher: BasicVSR, config: object, lr: Tensor) -> VSRTSmall:
         equations = normal_equations(features, target, SAMPLES)
         _copy_fit(student.tail.conv, fit(equations, list(range(equations.channels))))
     else:
-        narrow_tail(teacher.tail, student.tail, fused)
+        _narrow_tail(teacher.tail, student.tail, fused)
     for block in student.head:
         nn.init.zeros_(cast(ResidualBlock, block).conv2.weight)
     return student
@@ -148,28 +148,28 @@ def _narrow_tower(
     return theirs, x
 
 
-@torch.no_grad()
-def narrow_tail(theirs: TwoStageTail, own: TwoStageTail, x: Tensor) -> None:
+def _narrow_tail(teacher: TwoStageTail, student: TwoStageTail, x: Tensor) -> None:
     """Fit a tail with fewer channels at 2x and 4x size; x: its input features (N, C, H, W)."""
-    assert theirs.conv_hr is not None
-    assert own.conv_hr is not None
+    assert teacher.conv_hr is not None
+    assert student.conv_hr is not None
 
     def enlarged(conv: nn.Conv2d, x: Tensor) -> Tensor:
-        return F.leaky_relu(F.pixel_shuffle(conv(x), 2), theirs.slope)
+        return F.leaky_relu(F.pixel_shuffle(conv(x), 2), teacher.slope)
 
     # Each layer is fitted to the teacher's output, given the remaining channels of its input.
-    middle = enlarged(theirs.upconv1, x)
-    found = _kept(middle, theirs.upconv2, own.upconv2.in_channels)
-    _copy_rows(own.upconv1, theirs.upconv1.weight, theirs.upconv1.bias, _shuffled(found.channels))
-    second = conv_of(found)
+    first = teacher.upconv1
+    middle = enlarged(first, x)
+    found = _kept(middle, teacher.upconv2, student.upconv2.in_channels)
+    _copy_rows(student.upconv1, first.weight, first.bias, _shuffled(found.channels))
+    second = _conv_of(found)
     hidden = enlarged(second, middle[:, found.channels])
-    found = _kept(hidden, theirs.conv_hr, own.conv_hr.in_channels)
-    _copy_rows(own.upconv2, second.weight, second.bias, _shuffled(found.channels))
-    third = conv_of(found)
-    last = F.leaky_relu(third(hidden[:, found.channels]), theirs.slope)
-    found = _kept(last, theirs.conv_last, own.conv_last.in_channels)
-    _copy_rows(own.conv_hr, third.weight, third.bias, found.channels)
-    _copy_fit(own.conv_last, found)
+    found = _kept(hidden, teacher.conv_hr, student.conv_hr.in_channels)
+    _copy_rows(student.upconv2, second.weight, second.bias, _shuffled(found.channels))
+    third = _conv_of(found)
+    last = F.leaky_relu(third(hidden[:, found.channels]), teacher.slope)
+    found = _kept(last, teacher.conv_last, student.conv_last.in_channels)
+    _copy_rows(student.conv_hr, third.weight, third.bias, found.channels)
+    _copy_fit(student.conv_last, found)
 
 
 def _kept(x: Tensor, conv: nn.Conv2d, count: int) -> Fit:
@@ -182,7 +182,7 @@ def _shuffled(channels: list[int]) -> list[int]:
     return [4 * channel + part for channel in channels for part in range(4)]
 
 
-def conv_of(found: Fit) -> nn.Conv2d:
+def _conv_of(found: Fit) -> nn.Conv2d:
     """A fit as a convolution layer."""
     conv = conv3x3(len(found.channels), len(found.weight))
     _copy_fit(conv, found)
