@@ -128,3 +128,25 @@ def test_help_is_quick():
     begin = time.perf_counter()
     run("--help")
     assert time.perf_counter() - begin < 5
+
+
+@pytest.mark.parametrize("command", [("models",), ("weights", "list")])
+def test_names_and_licences_are_whole_on_a_terminal_of_80_columns(monkeypatch, command):
+    monkeypatch.setenv("COLUMNS", "80")
+    out = run(*command).stdout
+    rows = json.loads(run(*command, "--json").stdout)
+    words = [word for row in rows for word in (row.get("name"), row["licence"])]
+    assert [word for word in words if word not in out] == []
+
+
+def test_paragraphs_of_help_fit_a_terminal_of_80_columns():
+    """Help keeps the line breaks of docstrings; longer lines would be broken twice."""
+
+    def commands(group):
+        for command in group.commands.values():
+            yield from commands(command) if hasattr(command, "commands") else [command]
+
+    texts = [command.help for command in commands(typer.main.get_command(cli.app))]
+    paragraphs = [part for text in texts for part in text.split("\n\n")[1:]]
+    broken = [line for part in paragraphs for line in part.split("\n")[:-1] if len(line) > 78]
+    assert broken == []

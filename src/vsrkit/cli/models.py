@@ -84,14 +84,15 @@ def _print_models(rows: list[dict[str, Any]]) -> None:
         box=None,
         pad_edge=False,
         header_style="bold",
-        caption="GFLOP per MP: operations per output frame and megapixel of input",
+        caption="GFLOP per MP: operations per output frame and megapixel of input; "
+        "weights: whether they are installed",
     )
     view.add_column("model", no_wrap=True)
     view.add_column("parameters", justify="right", no_wrap=True)
     view.add_column("frames", no_wrap=True)
     view.add_column("GFLOP per MP", justify="right")
-    view.add_column("weights installed")
-    view.add_column("licence")
+    view.add_column("weights", no_wrap=True)
+    view.add_column("licence", no_wrap=True)
     for row in rows:
         weights = "yes" if row["weights"] else ("no" if row["needs_weights"] else "-")
         numbers = f"{row['parameters']:,}", row["frames"], f"{row['gflop_per_megapixel']:,.0f}"
@@ -103,7 +104,9 @@ def _print_weights(rows: "list[Row]") -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table("model", "installed", "download", "licence", "source")
+    table = Table()
+    for name in ("model", "installed", "download", "licence", "source"):
+        table.add_column(name, no_wrap=name in ("model", "licence"))
     for row in rows:
         here, download = _megabytes(row.size_bytes), _megabytes(row.download_bytes)
         table.add_row(row.name, here or "no", download or "-", row.licence, row.source)

@@ -61,8 +61,8 @@ def train(
 ) -> None:
     """Train a model with the settings of a recipe.
 
-    The config, the log, the checkpoints and the weights are written to the folder run_dir of the
-    recipe. Ctrl-C finishes the current step and saves a checkpoint.
+    The config, the log, the checkpoints and the weights are written to run_dir.
+    Ctrl-C finishes the current step and saves a checkpoint.
     """
     from vsrkit.cli.console import report_to_console
     from vsrkit.train.config import FlowConfig
@@ -121,8 +121,8 @@ def finetune(
 ) -> None:
     """Fit a model to your own footage.
 
-    Some shots of the videos are held out and scored before and after training. If the new weights
-    score lower, the old ones are written.
+    Some shots of the videos are held out and scored before and after training.
+    If the new weights score lower, the old ones are written.
     """
     from vsrkit.cli.console import report_to_console
     from vsrkit.train import finetune as finetuning
