@@ -31,6 +31,7 @@ def test_a_video(tmp_path):
     out = run("-i", source, "-o", tmp_path / "out.mp4", "-m", "bicubic", "--crf", 20)
     assert out.exit_code == 0
     assert "6 frames of 128x96" in out.stdout
+    assert "1 frame of 128x96" in run(source, "-m", "bicubic", "--end", "0.03").stdout
     assert open_source(tmp_path / "out.mp4").info.codec == "h264"
 
 

@@ -182,3 +182,11 @@ def test_height_means_the_displayed_height_of_a_rotated_video(tmp_path):
     upscale(source, tmp_path / "out.mkv", height=64)
     info = probe(tmp_path / "out.mkv")
     assert (info.height, info.width, info.rotation) == (32, 64, 90)
+
+
+@pytest.mark.parametrize(("rate", "exact"), [(30, Fraction(30)), (12.5, Fraction(25, 2))])
+def test_a_frame_rate_may_be_a_plain_number(tmp_path, rate, exact):
+    source = write_clip(tmp_path / "in.mkv", frames=3)
+    upscale(source, tmp_path / "frames")
+    upscale(tmp_path / "frames", tmp_path / "out.mkv", frame_rate=rate)
+    assert probe(tmp_path / "out.mkv").frame_rate == exact

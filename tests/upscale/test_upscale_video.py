@@ -11,6 +11,7 @@ from tests.upscale.identity import Identity
 from tests.upscale.upscaled import decoded, upscale
 
 from vsrkit.errors import VideoError, VsrkitError
+from vsrkit.upscale.options import UpscaleOptions
 from vsrkit.video.colour import layout_of
 from vsrkit.video.probe import probe
 
@@ -174,7 +175,8 @@ def test_odd_sizes(tmp_path, width, height):
 
 def test_an_odd_size_is_made_even_with_a_warning(tmp_path, caplog):
     source = write_clip(tmp_path / "in.mkv", codec="ffv1", frames=1, width=15, height=11)
-    upscale(source, tmp_path / "out.mp4", scale=3)
+    done = upscale(source, tmp_path / "out.mp4", scale=3)
+    assert (done.width, done.height) == (46, 34)
     assert (decoded(tmp_path / "out.mp4")[0].width, decoded(tmp_path / "out.mp4")[0].height) == (
         46,
         34,
@@ -329,3 +331,22 @@ def test_an_existing_output_is_not_overwritten_by_default(tmp_path):
     upscale(source, tmp_path / "out.mkv", overwrite=True)
     assert len(decoded(tmp_path / "out.mkv")) == 6
     assert not list(tmp_path.glob(".*"))  # no work is left behind
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"scale": 2.5}, "--scale is a whole number, not 2.5"),
+        ({"height": "480"}, "--height is a whole number, not '480'"),
+        ({"crf": "a"}, "--crf is a whole number, not 'a'"),
+        ({"workers": None}, "--workers is a whole number, not None"),
+        ({"codec": 3}, "--codec is a name, not 3"),
+        ({"pix_fmt": 3}, "--pix-fmt is a name, not 3"),
+        ({"encoder_options": ["preset"]}, "encoder_options maps names to values"),
+        ({"frame_rate": 0}, "--frame-rate is a number above 0, not 0"),
+        ({"frame_rate": "25"}, "--frame-rate is a number above 0, not '25'"),
+    ],
+)
+def test_options_of_a_wrong_type_are_refused_before_the_job(given, message):
+    with pytest.raises(VsrkitError, match=message):
+        UpscaleOptions(**given)

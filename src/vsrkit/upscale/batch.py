@@ -123,9 +123,10 @@ def describe(done: Upscaled) -> str:
     """A line about the finished video."""
     speed = (done.frames - done.resumed) / max(done.seconds, 1e-3)
     resumed = f", {done.resumed} of them in an earlier run" if done.resumed else ""
+    frames = f"{done.frames} frame{'s' if done.frames != 1 else ''}"
     shots = f"{done.shots} shot{'s' if done.shots != 1 else ''}"
     return (
-        f"{done.path}: {done.frames} frames of {done.width}x{done.height}{resumed}, "
+        f"{done.path}: {frames} of {done.width}x{done.height}{resumed}, "
         f"{shots}, {done.model}, {done.seconds:.1f} s ({speed:.2f} fps)"
     )
 

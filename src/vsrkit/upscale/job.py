@@ -132,13 +132,14 @@ def upscale_video(
             _finish(goal, job, parts, index)
             on_progress(Progress(stage="write", done=1, total=1))
     folder.remove()
+    size = prepared.encoding or prepared  # an encoder may need even sizes, larger by one
     return Upscaled(
         path=goal.path,
         model=prepared.model,
         frames=len(index.times),
         shots=len(index.shots),
-        height=prepared.height,
-        width=prepared.width,
+        height=size.height,
+        width=size.width,
         seconds=time.monotonic() - begin,
         resumed=resumed,
     )

@@ -1,5 +1,6 @@
 """Options of an upscaling job, as given and as resolved for the manifest; and its progress."""
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -56,7 +57,7 @@ class UpscaleOptions:
     quality: Quality = "best"
     start: Fraction | float = Fraction(0)
     end: Fraction | float | None = None
-    frame_rate: Fraction = Fraction(25)
+    frame_rate: Fraction | float = Fraction(25)
     deinterlace: Deinterlace = "auto"
     codec: str | None = None
     crf: int | None = None
@@ -79,6 +80,7 @@ class UpscaleOptions:
         ):
             if value not in get_args(kind):
                 raise VsrkitError(f"--{name} is {', '.join(get_args(kind))}, not {value!r}")
+        self._check_types()
         if self.scale is not None and self.height is not None:
             raise VsrkitError("give --scale or --height, not both")
         if self.workers < 1:
@@ -90,6 +92,31 @@ class UpscaleOptions:
         if isinstance(self.max_memory, str):
             parse_size(self.max_memory)
         parse_span(self.start, self.end)
+
+    def _check_types(self) -> None:
+        """Raise an error for values from Python whose type would fail in the middle of a job."""
+        for name in ("scale", "height", "crf", "workers", "tile", "chunk"):
+            value = getattr(self, name)
+            optional = name != "workers"
+            if not (isinstance(value, int) or (optional and value is None)):
+                raise VsrkitError(f"--{name} is a whole number, not {value!r}")
+        for name in ("codec", "pix_fmt"):
+            value = getattr(self, name)
+            if not isinstance(value, str | None):
+                raise VsrkitError(f"--{name.replace('_', '-')} is a name, not {value!r}")
+        if not isinstance(self.encoder_options, Mapping):
+            raise VsrkitError(
+                f"encoder_options maps names to values, such as {{'preset': 'slow'}}, "
+                f"not {self.encoder_options!r}"
+            )
+        rate: object = self.frame_rate
+        if not (isinstance(rate, Fraction | int | float) and 0 < rate < math.inf):
+            raise VsrkitError(f"--frame-rate is a number above 0, not {rate!r}")
+
+    @property
+    def exact_frame_rate(self) -> Fraction:
+        """The frame rate of image files as a fraction: 29.97 becomes 2997/100."""
+        return Fraction(str(self.frame_rate))
 
     @property
     def span(self) -> Span:

@@ -54,7 +54,9 @@ def open_input(path: str | Path, options: UpscaleOptions, *, warn: bool = True) 
 
     warn: whether to log that the source will be deinterlaced.
     """
-    return configure_input(open_source(path, frame_rate=options.frame_rate), options, warn=warn)
+    return configure_input(
+        open_source(path, frame_rate=options.exact_frame_rate), options, warn=warn
+    )
 
 
 def configure_input(source: Source, options: UpscaleOptions, *, warn: bool = True) -> Source:
