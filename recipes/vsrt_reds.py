@@ -41,6 +41,6 @@ def config() -> TrainConfig:
 
 
 def paper() -> TrainConfig:
-    """The options that the text of the paper gives."""
+    """The options in the text of the paper."""
     return replace(config(), run_dir="runs/vsrt-reds-paper", model="vsrt-paper",
                    steps=600_000, batch_size=2)  # fmt: skip

@@ -3,7 +3,7 @@
     torchrun --nproc-per-node 8 -m vsrkit train recipes/vsrt_vimeo90k.py --set data=FOLDER
 
 Seven frames, 2 clips on each of 8 GPUs, six periods of 200,000 steps. `paper()` stops after the
-600,000 steps that the text gives. The data are the 64,612 training septuplets, each a folder of
+600,000 steps of the text. The data are the 64,612 training septuplets, each a folder of
 frames.
 """
 
@@ -40,5 +40,5 @@ def config() -> TrainConfig:
 
 
 def paper() -> TrainConfig:
-    """The options that the text of the paper gives."""
+    """The options in the text of the paper."""
     return replace(config(), run_dir="runs/vsrt-vimeo-paper", steps=600_000)

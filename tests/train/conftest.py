@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from vsrkit.data.clips import Clip
+from vsrkit.models.basicvsr import BasicVSR, BasicVSRConfig
 from vsrkit.models.vsrt_small import SmallConfig, VSRTSmall
 from vsrkit.models.zoo import save_model
 from vsrkit.train.config import Source, TrainConfig
@@ -47,6 +48,16 @@ def write_video(path: Path, frames: np.ndarray) -> None:
             picture = av.VideoFrame.from_ndarray(frame, format="rgb24").reformat(format="bgr0")
             container.mux(stream.encode(picture))
         container.mux(stream.encode())
+
+
+def small_teacher(blocks: int) -> BasicVSR:
+    """A BasicVSR of 8 channels whose blocks have random weights that change the output."""
+    torch.manual_seed(0)
+    model = BasicVSR(BasicVSRConfig(channels=8, blocks=blocks)).eval()
+    for block in (*model.backward_trunk.main[2], *model.forward_trunk.main[2]):
+        for conv in (block.conv1, block.conv2):
+            torch.nn.init.normal_(conv.weight, std=0.1)
+    return model
 
 
 @pytest.fixture(scope="session")

@@ -154,7 +154,7 @@ def degrader_named(name: str, scale: int = 4) -> Degrader:
 
     Args:
         name: `bi`, `bd`, `bd-matlab12`, `crf25`, a range such as `crf15-35`, `realistic`, or
-            several of them joined by `+`, of which each clip gets one.
+            several of them joined by `+`, one of which is drawn for each clip.
         scale: HR pixels per LR pixel.
     """
     if "+" in name:

@@ -253,7 +253,7 @@ def _vimeo_home(root: Path, list_name: str) -> Path | None:
 def _open_folder(root: Path, lr: LrKind | None, only: Sequence[str]) -> FrameSet:
     """Open every folder of frames and every video in a folder, or the folder itself as a clip."""
     hr_root = next(root / place for place in FOLDER_HR if (root / place).is_dir())
-    # LR frames are looked for only beside a ground-truth folder.
+    # LR frames are searched for only next to a ground-truth folder.
     places = [root / place for place in (FOLDER_LR[lr] if lr and hr_root != root else ())]
     lr_root = next(filter(Path.is_dir, places), None)
     if clip := _pair(hr_root.resolve().name, hr_root, lr_root, None):

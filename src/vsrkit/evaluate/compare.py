@@ -144,7 +144,7 @@ def _pictures(
     rules: Protocol,
     on_progress: OnProgress | None,
 ) -> dict[str, Tensor]:
-    """Upscale frame `number` of a clip with every model; the ground truth comes last."""
+    """Upscale frame `number` of a clip with every model; the ground truth is the last entry."""
     if not 0 <= number < len(clip.hr):
         raise DataError(f"clip {clip.name} has frames 0 to {len(clip.hr) - 1}, not {number}")
     pictures: dict[str, Tensor] = {}

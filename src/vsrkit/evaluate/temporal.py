@@ -22,7 +22,7 @@ TEMPORAL_METRICS = ALONG_FLOW | {"flicker"}
 RADIUS = 7  # pixels; flow is assumed constant in a square of 15 x 15
 STEPS = 5  # Gauss-Newton steps on each level of the pyramid
 SMALLEST = 24  # pixels of the shorter side on the coarsest level
-STIFFNESS = 4.0  # grey levels squared; with less structure, flow stays near the local mean
+STIFFNESS = 4.0  # grey levels squared; with less structure, flow is close to the local mean
 
 
 @dataclass
@@ -32,8 +32,8 @@ class Temporal:
     warping_error: mean squared change of the output along the motion of the ground truth, values
         in [0, 1], without occluded pixels (Lai et al. 2018, with our flow).
     warped_flicker: the same for the output's error, that is its difference from the ground truth.
-        A blurred clip has a low warping error because it lacks the details that could change; its
-        warped flicker includes them.
+        A blurred clip has a low warping error because it has fewer details that could change;
+        its warped flicker includes the missing ones.
     tof: mean distance in pixels between the flow of the output and that of the ground truth
         (Chu et al. 2020, with our flow).
     flicker: mean absolute difference between the frame-to-frame change of the output and that of

@@ -82,7 +82,7 @@ def draw_line(
 
     name: the label in the legend; lines of the same name share one entry.
     x, y: the points; NaN leaves a gap.
-    colour: any colour that matplotlib knows.
+    colour: any colour that matplotlib accepts.
     band: the lower and the upper edge of a shaded area around the line.
     dashed: dashes instead of a solid line.
     marked: a dot at every point.

@@ -83,7 +83,7 @@ def run_demo(output: Path, *, on_progress: Callable[[str, int, int], None]) -> D
 
 
 def bundled_clip(frames: int | None = None) -> Tensor:
-    """The first frames, or all 24, of the clip that comes with vsrkit: (T, 3, 400, 704)."""
+    """The first frames, or all 24, of the bundled clip: (T, 3, 400, 704)."""
     with as_file(files("vsrkit").joinpath("assets", "city.mp4")) as path:
         return torch.stack(list(islice(read_video(path), frames)))
 

@@ -118,10 +118,10 @@ class TrainConfig(Validated):
     teacher: Text = ""
     """Name or weight file of a trained BasicVSR to learn from; empty: learn from HR frames."""
     teacher_mode: Literal["features", "frames"] = "features"
-    """What is learnt from the teacher. features: its features and frames, by a vsrt-s or vsrt-m
-    that is narrowed from it. frames: its frames of the clean clips, by any model."""
+    """Target of the training. features: the features and frames of the teacher, for a vsrt-s or
+    vsrt-m that is narrowed from it. frames: its frames of the clean clips, for any model."""
     teacher_weight: PositiveFloat = 0.3
-    """Weight of the feature loss beside the frame loss; only with teacher_mode = "features"."""
+    """Weight of the feature loss; the frame loss has 1. Only with teacher_mode = "features"."""
     teacher_frames: Count = 20
     """First frames of each clip that the teacher upscales and training uses; only with
     teacher_mode = "frames"."""
@@ -132,7 +132,8 @@ class TrainConfig(Validated):
     """Number of different crops, drawn repeatedly so that the teacher's features are computed once
     each; 0: no limit."""
     validation: Texts = ()
-    """Patterns of the names of clips held out for validation; empty: `validation_share` decides."""
+    """Patterns of the names of clips held out for validation; empty: a share of
+    them, `validation_share`."""
     validation_share: Below1 = 0.1
     """Share of the clips to hold out, in whole series."""
     validation_overlaps: bool = False
@@ -140,7 +141,7 @@ class TrainConfig(Validated):
     cache_dir: Text = ""
     """Folder for decoded frames; empty: below the cache folder of the system."""
     unreadable_limit: NonNegativeInt = 20
-    """Unreadable frames that are skipped before the run refuses the data."""
+    """Largest number of unreadable frames that are skipped; more are an error."""
 
     steps: Count = 10_000
     """Number of optimizer steps."""

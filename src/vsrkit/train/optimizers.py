@@ -127,7 +127,7 @@ def set_learning_rate(
 
 
 def learning_rate(config: TrainConfig | FlowConfig, step: int) -> float:
-    """The learning rate at `step`, counted from 0; depends on nothing else."""
+    """The learning rate at `step`, counted from 0."""
     warmup = min(1.0, (step + 1) / config.warmup_steps) if config.warmup_steps else 1.0
     if config.schedule == "constant":
         return config.learning_rate * warmup

@@ -2,12 +2,11 @@
 
 import json
 import re
-import sys
 
 import pytest
 import torch
+from tests.cli.test_cli import run_inside
 
-from vsrkit import cli
 from vsrkit.models.zoo import load_model
 from vsrkit.research.inspect.clip_sample import take_sample
 from vsrkit.video.images import read_image, write_image
@@ -25,10 +24,7 @@ def frames(tmp_path_factory):
 
 
 def run(monkeypatch, capsys, *arguments):
-    monkeypatch.setattr(sys, "argv", ["vsrkit", "inspect", *map(str, arguments)])
-    with pytest.raises(SystemExit) as stop:
-        cli.main()
-    return stop.value.code, *capsys.readouterr()
+    return run_inside(monkeypatch, capsys, "inspect", *map(str, arguments))
 
 
 def test_a_page_pictures_and_numbers(frames, tmp_path, monkeypatch, capsys):

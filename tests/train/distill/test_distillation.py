@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 import torch
+from tests.train.conftest import small_teacher
 
 from vsrkit.errors import VsrkitError
-from vsrkit.models.basicvsr import BasicVSR, BasicVSRConfig
 from vsrkit.models.rrn import RRN, RRNConfig
 from vsrkit.models.vsrt_small import SmallConfig, VSRTSmall
 from vsrkit.models.zoo import load_model, save_model
@@ -25,12 +25,7 @@ TINY = SmallConfig(
 
 @pytest.fixture(scope="module")
 def teacher():
-    torch.manual_seed(0)
-    net = BasicVSR(BasicVSRConfig(channels=8, blocks=3)).eval()
-    for block in (*net.backward_trunk.main[2], *net.forward_trunk.main[2]):
-        for conv in (block.conv1, block.conv2):  # large enough to have an effect
-            torch.nn.init.normal_(conv.weight, std=0.1)
-    return net.requires_grad_(False)
+    return small_teacher(3).requires_grad_(False)
 
 
 @pytest.fixture

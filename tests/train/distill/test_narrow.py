@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 import torch
 import torch.nn.functional as F
+from tests.train.conftest import small_teacher
 from torch import nn
 
 from vsrkit.errors import VsrkitError
-from vsrkit.models.basicvsr import BasicVSR, BasicVSRConfig
 from vsrkit.models.vsrt_small import SmallConfig
 from vsrkit.train.distill.narrow import choose_widths, distribute, narrow
 
@@ -21,11 +21,7 @@ FULL = SmallConfig(
 
 @pytest.fixture(scope="module")
 def teacher():
-    torch.manual_seed(0)
-    net = BasicVSR(BasicVSRConfig(channels=8, blocks=BLOCKS)).eval()
-    for block in (*net.backward_trunk.main[2], *net.forward_trunk.main[2]):
-        for conv in (block.conv1, block.conv2):  # large enough to have an effect
-            nn.init.normal_(conv.weight, std=0.1)
+    net = small_teacher(BLOCKS)
     nn.init.zeros_(net.spynet.levels[0][-1].weight)
     return net.requires_grad_(False)
 

@@ -52,7 +52,7 @@ def take_sample(
     spec: of the model.
     frame: number of the frame, from 0; None for the middle one.
     pixel: (x, y) in the frame; None for the middle one.
-    side: of the square around the pixel; a model with a fixed size gets that size instead.
+    side: of the square around the pixel; ignored for a model with a fixed input size.
     """
     frames = open_clip(source)
     if len(frames) == 1 and spec.context != Window(1, "all"):

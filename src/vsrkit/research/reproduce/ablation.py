@@ -233,7 +233,7 @@ def config_of(
         save_model(start, variant.build())
     warm = list(settings.warm_start)
     if settings.model == "vsrt-s-trained":
-        warm.insert(0, "vsrt-s")  # parts that it lacks keep their random weights
+        warm.insert(0, "vsrt-s")  # parts that vsrt-s does not have keep their random weights
     if (flow := folder / "flow.safetensors").exists() and uses_spynet(variant):
         warm.append(f"flow={flow}")
     return TrainConfig(
@@ -251,7 +251,7 @@ def config_of(
         crop=settings.crop,
         optimizer="adam" if settings.model == "vsrt" else "muon",
         learning_rate=settings.learning_rate,
-        # Muon turns the small gradient of a flow network into large steps, and flow gets worse.
+        # Muon turns the small gradient of a flow network into large steps, which make it worse.
         flow_learning_rate_scale=0.1 if settings.model == "vsrt" else 0.0,
         minimum_learning_rate=settings.learning_rate / 100,
         warmup_steps=min(20, steps // 4),

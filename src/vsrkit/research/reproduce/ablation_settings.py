@@ -166,7 +166,7 @@ def settings_from(*, data: Path | None, budget: str, **values: Any) -> Settings:
         data = Path(str(files("vsrkit").joinpath("assets", "city.mp4")))
         log.warning(
             "no --data: training on the bundled clip of one second as a demonstration; "
-            "its results say nothing about the variants"
+            "its results are not meaningful"
         )
     content = {"data": str(data), "budget_seconds": parse_duration(budget), **values}
     return Settings(**content)

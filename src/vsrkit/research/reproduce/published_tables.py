@@ -113,7 +113,7 @@ def _row(table: TableName, printed: Published) -> Row:
 
 
 def _chosen(rows: Sequence[Row], word: str) -> list[Row]:
-    """The rows that a word of --model selects, with the weight file that it gives."""
+    """The rows that a value of --model (NAME or NAME=FILE) selects, with their weight file."""
     name, _, file = word.partition("=")
     path = Path(file) if file else None
     if path is not None and not path.is_file():

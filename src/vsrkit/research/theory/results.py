@@ -138,10 +138,7 @@ def _curve_rows(curve: Curve) -> Iterable[dict[str, Any]]:
     run = curve.run
     for step in shown_steps(run.steps):
         yield {
-            "n": run.n,
-            "k": run.k,
-            "q": run.q,
-            "learning_rate": run.learning_rate,
+            **{name: value for name, value in asdict(run).items() if name != "steps"},
             "layer": curve.layer,
             "seed": curve.seed,
             "step": step,

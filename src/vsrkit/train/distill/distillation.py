@@ -33,7 +33,7 @@ class Distillation(nn.Module):
     Args:
         student: a vsrt-s or vsrt-m.
         teacher: a trained BasicVSR.
-        weight: weight of the feature loss beside the frame loss.
+        weight: weight of the feature loss relative to the frame loss.
         cache: folder for the teacher's outputs, for clips that are drawn repeatedly.
     """
 

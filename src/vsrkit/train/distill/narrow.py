@@ -133,19 +133,19 @@ def _narrow_tower(
     """Fit a tower of the student; returns the teacher's and the student's features at its end."""
     first, activation, blocks = trunk.main
     tower.main[0].load_state_dict(first.state_dict())
-    x = theirs = activation(first(inputs))
+    x = target = activation(first(inputs))
     own_blocks = iter(cast(Iterable[ResidualBlock], tower.main[2]))
     for block, width in zip(cast(Iterable[ResidualBlock], blocks), widths, strict=True):
-        theirs = block(theirs)
+        target = block(target)
         if width:
             own = next(own_blocks)
             inner = F.relu(block.conv1(x))
-            equations = normal_equations(inner, theirs - x, SAMPLES)
+            equations = normal_equations(inner, target - x, SAMPLES)
             found = prune_channels(equations, [width])[width]
             _copy_rows(own.conv1, block.conv1.weight, block.conv1.bias, found.channels)
             _copy_fit(own.conv2, found)
             x = own(x)
-    return theirs, x
+    return target, x
 
 
 def _narrow_tail(teacher: TwoStageTail, student: TwoStageTail, x: Tensor) -> None:
@@ -173,7 +173,7 @@ def _narrow_tail(teacher: TwoStageTail, student: TwoStageTail, x: Tensor) -> Non
 
 
 def _kept(x: Tensor, conv: nn.Conv2d, count: int) -> Fit:
-    """The fit of a convolution's output to the `count` channels of x that matter most."""
+    """Fit the output of a convolution by the `count` most important channels of x."""
     return prune_channels(normal_equations(x, conv(x), SAMPLES), [count])[count]
 
 
