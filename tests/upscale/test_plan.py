@@ -179,6 +179,32 @@ def test_errors_are_one_line(video, monkeypatch, capsys, arguments, text):
 )
 def test_warnings(video, facts, seen, text):
     info = replace(probe(video), **facts)
-    first, *rest = warnings(info, SourceChecks(**(SOUND | seen)), (288, 512))
+    first, *rest = warnings(info, SourceChecks(**(SOUND | seen)), (288, 512), "auto")
     assert text in first
     assert len(rest) == 1  # that there is no audio
+
+
+@pytest.mark.parametrize(
+    ("mode", "flagged", "share", "text"),
+    [
+        ("never", True, 0.9, "interlaced: --deinterlace never upscales the combs"),
+        ("never", False, 0.9, "interlaced: --deinterlace never upscales the combs"),
+        ("never", True, 0.0, "no audio"),
+        ("never", False, None, "no audio"),
+        ("always", True, 0.9, "no audio"),
+        ("always", False, 0.9, "no audio"),
+        ("always", False, 0.0, "looks progressive: --deinterlace always costs"),
+    ],
+)
+def test_warnings_about_interlacing_follow_the_option(video, mode, flagged, share, text):
+    info = replace(probe(video), interlaced=flagged)
+    checks = SourceChecks(**(SOUND | {"interlaced": share}))
+    assert text in warnings(info, checks, (288, 512), mode)[0]
+
+
+def test_the_default_output_of_images_is_a_folder_of_images(tmp_path):
+    source = write_clip(tmp_path / "in.mkv", frames=2)
+    upscale_video(source, tmp_path / "frames", options=BICUBIC)
+    assert plan_video(source, options=BICUBIC).codec == "libx264"
+    assert plan_video(tmp_path / "frames", options=BICUBIC).codec == "png"
+    assert plan_video(tmp_path / "frames", "frames.x4", BICUBIC).codec == "png"

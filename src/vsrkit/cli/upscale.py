@@ -252,12 +252,12 @@ def plan(
     path = one_of(source, input_path, "input", "-i")
     if path is None:
         raise VsrkitError("give an input, for example: vsrkit plan in.mp4")
-    output = one_of(target, output_path, "output", "-o") or "output.mkv"
+    output = one_of(target, output_path, "output", "-o")
     if not videos_in(Path(path)):
         made = plan.plan_video(path, output, options)
         typer.echo(json.dumps(plan.as_json(made), indent=2) if as_json else plan.describe(made))
         return
-    plans, failed = plan.plan_folder(path, output, options)
+    plans, failed = plan.plan_folder(path, output or "output", options)
     if as_json:
         typer.echo(json.dumps({"videos": [*map(plan.as_json, plans)], "failed": failed}, indent=2))
     else:

@@ -22,7 +22,8 @@ from vsrkit.upscale.batch import targets_of, videos_in
 from vsrkit.upscale.options import DEFAULT_OPTIONS, UpscaleOptions
 from vsrkit.upscale.prepare import PreparedJob, open_input, prepare, stride_of
 from vsrkit.upscale.source_checks import check_source, count_frames, middle, sample, warnings
-from vsrkit.video.codecs import Encoding
+from vsrkit.upscale.work_folder import is_image_folder
+from vsrkit.video.codecs import DEFAULT_CODECS, Encoding
 from vsrkit.video.encode import Encoder
 from vsrkit.video.images import encode_png
 from vsrkit.video.probe import VideoInfo, probe
@@ -69,7 +70,7 @@ class Measured:
 
 def plan_video(
     source: str | Path,
-    target: str | Path = "output.mkv",
+    target: str | Path | None = None,
     options: UpscaleOptions = DEFAULT_OPTIONS,
 ) -> Plan:
     """Estimate what upscaling a video will take, from its properties and a run on a small part.
@@ -77,7 +78,8 @@ def plan_video(
     Nothing is written. If the header has no number of frames, the packets are counted.
 
     source: as in `upscale_video`.
-    target: as in `upscale_video`, or `-` for a pipe; only its suffix is used.
+    target: as in `upscale_video`, or `-` for a pipe; only its suffix is used. None plans a folder
+        of PNG files for images, and Matroska for videos.
     options: as in `upscale_video`.
     """
     if str(source) == "-":
@@ -87,8 +89,11 @@ def plan_video(
     opened = open_input(source, options, warn=False)
     if opened.info.frames is None:
         opened = replace(opened, info=probe(source, count=True))
+    if target is None:
+        target = "output" if opened.images else "output.mkv"
     suffix = ".y4m" if str(target) == "-" else Path(target).suffix.lower()
-    prepared = prepare(opened, options, suffix=suffix if suffix not in ("", ".png") else None)
+    images = suffix == ".png" or (suffix not in DEFAULT_CODECS and is_image_folder(Path(target)))
+    prepared = prepare(opened, options, suffix=None if images else suffix)
     info, memory = opened.info, prepared.memory
     frames = count_frames(opened)
     if frames == 0:
@@ -118,7 +123,9 @@ def plan_video(
         file_size=round(size),
         streams={kind: kept.count(kind) for kind in sorted(set(kept))},
         notes=list(prepared.notes),
-        warnings=warnings(info, check_source(opened), (prepared.height, prepared.width)),
+        warnings=warnings(
+            info, check_source(opened), (prepared.height, prepared.width), options.deinterlace
+        ),
     )
 
 

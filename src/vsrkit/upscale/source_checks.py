@@ -18,6 +18,7 @@ from av.video.frame import VideoFrame
 from numpy.typing import NDArray
 from torch import Tensor
 
+from vsrkit.upscale.options import Deinterlace
 from vsrkit.video.colour import to_rgb
 from vsrkit.video.images import read_image
 from vsrkit.video.probe import VideoInfo, open_container, video_stream
@@ -92,15 +93,19 @@ def check_source(source: Source) -> SourceChecks:
     )
 
 
-def warnings(info: VideoInfo, checks: SourceChecks, output_size: tuple[int, int]) -> list[str]:
+def warnings(
+    info: VideoInfo, checks: SourceChecks, output_size: tuple[int, int], deinterlace: Deinterlace
+) -> list[str]:
     """One line for each problem, with what to do about it.
 
     Args:
         info: the source.
         checks: the result of `check_source`.
         output_size: (height, width) of the output.
+        deinterlace: as in `UpscaleOptions`.
     """
-    lines = [_interlacing(info, checks), _bars(info, checks.bars), _compression(info, checks)]
+    lines = [_interlacing(info, checks, deinterlace), _bars(info, checks.bars)]
+    lines.append(_compression(info, checks))
     if info.height >= LARGE[0] or info.width >= LARGE[1]:
         lines.append(
             f"already large: {info.width}x{info.height} would become "
@@ -111,14 +116,22 @@ def warnings(info: VideoInfo, checks: SourceChecks, output_size: tuple[int, int]
     return [line for line in lines if line]
 
 
-def _interlacing(info: VideoInfo, checks: SourceChecks) -> str | None:
+def _interlacing(info: VideoInfo, checks: SourceChecks, deinterlace: Deinterlace) -> str | None:
     if checks.telecine:
         return (
             "telecine: frames or fields repeat in the 3:2 pattern of film transferred to video; "
             "undo it first (FFmpeg filters fieldmatch and decimate)"
         )
     share = checks.interlaced
-    if info.interlaced and share is not None and share < PROGRESSIVE:
+    progressive = share is not None and share < PROGRESSIVE
+    if deinterlace == "never":
+        combs = "interlaced: --deinterlace never upscales the combs of moving edges as well"
+        interlaced = info.interlaced or (share or 0) >= INTERLACED
+        return combs if interlaced and not progressive else None
+    if deinterlace == "always":
+        soft = "looks progressive: --deinterlace always costs some sharpness"
+        return soft if progressive else None
+    if info.interlaced and progressive:
         return (
             "flagged interlaced, but looks progressive; deinterlacing costs some sharpness, "
             "use --deinterlace never to avoid it"

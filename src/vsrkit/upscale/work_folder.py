@@ -242,7 +242,7 @@ def open_target(target: str | Path, source: Source, *, overwrite: bool) -> Targe
         if existing and not overwrite and not WorkFolder.beside(path.parent).is_finished:
             raise VideoError(f"{existing[0]} exists; add --overwrite (-y) or name another folder")
         return Target(path.parent, images=True, pattern=path.name)
-    if path.suffix.lower() not in DEFAULT_CODECS and not _is_image_folder(path):
+    if path.suffix.lower() not in DEFAULT_CODECS and not is_image_folder(path):
         raise VideoError(
             f"cannot write {path.suffix} files; name the output *"
             f"{', *'.join(sorted(DEFAULT_CODECS))}, or give a folder for PNG files"
@@ -269,7 +269,7 @@ def open_target(target: str | Path, source: Source, *, overwrite: bool) -> Targe
     return Target(path)
 
 
-def _is_image_folder(path: Path) -> bool:
+def is_image_folder(path: Path) -> bool:
     """Whether a path without the suffix of a video names a folder: as written, or as it exists."""
     by_default = re.fullmatch(r"\.(x\d+|\d+p)", path.suffix)  # see `default_target`
     return not path.suffix or path.is_dir() or by_default is not None
