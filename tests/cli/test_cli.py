@@ -150,3 +150,14 @@ def test_paragraphs_of_help_fit_a_terminal_of_80_columns():
     paragraphs = [part for text in texts for part in text.split("\n\n")[1:]]
     broken = [line for part in paragraphs for line in part.split("\n")[:-1] if len(line) > 78]
     assert broken == []
+
+
+@pytest.mark.parametrize(
+    "command", [("weights", "get", "nothing"), ("finetune", "missing.mp4", "-o", "a.safetensors")]
+)
+def test_an_error_below_a_progress_bar_is_one_line_without_a_terminal(command):
+    out = run(*command, check=False)
+    assert out.returncode == 1
+    assert out.stdout == ""
+    assert out.stderr.startswith("vsrkit: ")
+    assert out.stderr.count("\n") == 1

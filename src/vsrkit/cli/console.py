@@ -73,7 +73,7 @@ def report_to_console() -> Iterator[OnProgress]:
     handler, level = _LogLines(console), log.level
     log.addHandler(handler)
     log.setLevel(logging.INFO)
-    bar = Progress(console=console, transient=True)
+    bar = Progress(console=console, transient=True, disable=not console.is_terminal)
     task: TaskID | None = None
 
     def on_progress(name: str, done: int, total: int) -> None:

@@ -65,7 +65,8 @@ def get_weights(
     from vsrkit.models.zoo.fetch import get_weights
 
     columns = (TextColumn(name), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    console, quiet = Console(stderr=True), source is not None
+    console = Console(stderr=True)
+    quiet = source is not None or not console.is_terminal
     with Progress(*columns, console=console, transient=True, disable=quiet) as progress:
         task = progress.add_task("download", total=None)
         path = get_weights(
