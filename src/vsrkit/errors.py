@@ -5,6 +5,10 @@ class VsrkitError(Exception):
     """An error the user can fix: says what was found, what was expected and what to do."""
 
 
+class UsageError(VsrkitError):
+    """A command whose arguments do not fit together; it ends with exit code 2."""
+
+
 class UnknownModelError(VsrkitError):
     """No preset, model or weight file has this name."""
 

@@ -16,7 +16,7 @@ from vsrkit.cli import (
     train,
     upscale,
 )
-from vsrkit.errors import StoppedError, VsrkitError
+from vsrkit.errors import StoppedError, UsageError, VsrkitError
 
 app = typer.Typer(
     name="vsrkit",
@@ -57,7 +57,8 @@ def main() -> None:
             raise
         typer.echo(f"vsrkit: {_in_one_line(error)}", err=True)
         # A subclass of StoppedError is a failure.
-        sys.exit(130 if type(error) is StoppedError else 1)
+        stopped = type(error) is StoppedError
+        sys.exit(130 if stopped else 2 if isinstance(error, UsageError) else 1)
 
 
 def _in_one_line(error: Exception) -> str:

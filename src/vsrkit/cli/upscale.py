@@ -176,13 +176,13 @@ def upscale(
     After an interruption, the same command resumes the job.
     """
     from vsrkit.cli.progress import show_progress
-    from vsrkit.errors import StoppedError, VsrkitError
+    from vsrkit.errors import StoppedError, UsageError, VsrkitError
     from vsrkit.upscale.batch import upscale_any
 
     options = options_from(context.params)
     path = one_of(source, input_path, "input", "-i")
     if path is None:
-        raise VsrkitError("give an input, for example: vsrkit upscale in.mp4")
+        raise UsageError("give an input, for example: vsrkit upscale in.mp4")
     output = one_of(target, output_path, "output", "-o")
     if output is None:
         output = str(default_target(path, options, preview=preview is not None))
@@ -244,14 +244,14 @@ def plan(
     """
     import json
 
-    from vsrkit.errors import VsrkitError
+    from vsrkit.errors import UsageError, VsrkitError
     from vsrkit.upscale import plan
     from vsrkit.upscale.batch import videos_in
 
     options = options_from(context.params)
     path = one_of(source, input_path, "input", "-i")
     if path is None:
-        raise VsrkitError("give an input, for example: vsrkit plan in.mp4")
+        raise UsageError("give an input, for example: vsrkit plan in.mp4")
     output = one_of(target, output_path, "output", "-o")
     if not videos_in(Path(path)):
         made = plan.plan_video(path, output, options)
@@ -287,10 +287,10 @@ def options_from(parameters: Mapping[str, Any]) -> "UpscaleOptions":
 
 def one_of(argument: str | None, option: str | None, what: str, name: str) -> str | None:
     """A path that can be given as an argument or as an option; an error if it is given twice."""
-    from vsrkit.errors import VsrkitError
+    from vsrkit.errors import UsageError
 
     if argument is not None and option is not None:
-        raise VsrkitError(
+        raise UsageError(
             f"the {what} is given twice, {argument} and {name} {option}; leave one out"
         )
     return option if argument is None else argument
@@ -310,14 +310,14 @@ def default_target(source: str, options: "UpscaleOptions", *, preview: bool = Fa
 
     from torch import nn
 
-    from vsrkit.errors import VideoError
+    from vsrkit.errors import UsageError
     from vsrkit.models.zoo import default_model, load_model
     from vsrkit.upscale.work_folder import NUMBER
     from vsrkit.video.images import is_image
 
     path = Path(source)
     if source == "-":
-        raise VideoError("the input is a pipe; name an output, for example -o out.mkv or -o -")
+        raise UsageError("the input is a pipe; name an output, for example -o out.mkv or -o -")
     if preview:
         return path.with_name(f"{path.stem}-preview".replace(".", "-"))
     if options.height is not None:
@@ -331,7 +331,7 @@ def default_target(source: str, options: "UpscaleOptions", *, preview: bool = Fa
         label = f"x{model.spec.scale}"  # type: ignore[union-attr]
     if re.search(NUMBER, path.name) and not path.exists():
         if path.parent.name in ("", ".."):
-            raise VideoError(f"name an output for {source}, for example -o out/%04d.png")
+            raise UsageError(f"name an output for {source}, for example -o out/%04d.png")
         return path.parent.with_name(f"{path.parent.name}.{label}") / f"{path.stem}.png"
     if path.is_dir():
         path = path if path.name not in ("", "..") else path.resolve()
