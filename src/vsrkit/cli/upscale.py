@@ -21,7 +21,7 @@ def _option(panel: str, text: str, *names: str) -> Any:
 
 
 def _argument(text: str, name: str) -> Any:
-    return typer.Argument(help=text, metavar=name, show_default=False, rich_help_panel=FILES)
+    return typer.Argument(help=text, metavar=name, show_default=False)
 
 
 InputArgument: TypeAlias = Annotated[
@@ -32,7 +32,7 @@ OutputArgument: TypeAlias = Annotated[
     _argument(
         "Video, folder or pattern for PNG files, or - (y4m). Default for in.mp4: in.x4.mkv beside "
         "the input, never over an existing file.",
-        "[OUTPUT]",
+        "OUTPUT",
     ),
 ]
 Input: TypeAlias = Annotated[str | None, _option(FILES, "The same as INPUT.", "--input", "-i")]
@@ -214,7 +214,7 @@ def plan(
     context: typer.Context,
     source: InputArgument = None,
     target: Annotated[
-        str | None, _argument("Output of the planned run; only its suffix is used.", "[OUTPUT]")
+        str | None, _argument("Output of the planned run; only its suffix is used.", "OUTPUT")
     ] = None,
     input_path: Input = None,
     output_path: Output = None,
