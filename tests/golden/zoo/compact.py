@@ -37,18 +37,29 @@ NETWORKS = (
     "vespcn_rgb",
     "spmc_small",
     "spmc_full",
+    "basicvsrpp_small",
+    "basicvsrpp_full",
+    "realbasicvsr_small",
+    "realbasicvsr_small_refine",
+    "realbasicvsr_full",
+    "animesr_small",
+    "psrt_small",
+    "iart_small",
+    "rvrt_small",
 )
-INPUTS = ("input", "neighbors", "flows")
-SAMPLED = ("output", "mid.aligned_lrs", "mid.out_d", "mid.out_s")
+TRAINED = ("animesr_v1_trained_io", "animesr_v2_trained_io")  # with published weights
+INPUTS = ("input", "input_u8", "neighbors", "flows")
+SAMPLED = ("output", "output_sub2", "mid.aligned_lrs", "mid.out_d", "mid.out_s", "mid.cleaned")
 DEFORM_CASES = ("groups2_dg4", "anisotropic", "nopad", "integer", "far", "k1", "v1_nomask")
 
 
 def main(full: Path) -> None:
     goldens: dict[str, dict[str, Tensor]] = {}
     gains, own_flow = {}, []
-    for name in NETWORKS:
+    for name in (*NETWORKS, *TRAINED):
         tensors, about = load_file(full / f"{name}.safetensors"), metadata(full, name)
-        gains[name] = json.loads(about["gains"])
+        if name in NETWORKS:
+            gains[name] = json.loads(about["gains"])
         if "spynet" in json.loads(about["config"]):
             own_flow.append(name)
         goldens[name] = {key: tensors[key] for key in INPUTS if key in tensors}
@@ -79,7 +90,11 @@ def main(full: Path) -> None:
             for name in json.loads((full / "manifest_rcan_authors.json").read_text())["state_dict"]
             if not re.search(r"^body\.[1-9]\.body", name)
         ],
-        "gradients": json.loads((full / "small_grads.json").read_text()),
+        "gradients": {
+            name: value
+            for file in ("small_grads.json", "small_grads_newer.json")
+            for name, value in json.loads((full / file).read_text()).items()
+        },
     }
     for name, tensors in goldens.items():
         save_file({k: v.contiguous() for k, v in tensors.items()}, FOLDER / f"{name}.safetensors")

@@ -16,6 +16,15 @@ from torch import Tensor, nn
 from vsrkit.models.zoo.listing import CountOnly
 
 FOLDER = Path(__file__).parent
+# Buffers with constant values, which the reference code and ours compute.
+CONSTANT = (
+    "mean",
+    "std",
+    "kernels",
+    "relative_position_index",
+    "position_bias",
+    "window_idx_offset",
+)
 STEP = 3  # of the pixels of an output every third is kept, in both directions
 
 
@@ -42,7 +51,7 @@ def filled(name: str, model: nn.Module, public_name: Callable[[str], str] = str)
     with torch.no_grad():
         for key, value in model.state_dict().items():
             public = public_name(key)
-            if public.split(".")[-1] in ("mean", "std", "kernels"):
+            if public.split(".")[-1] in CONSTANT:
                 continue
             if own_flow and public.startswith("spynet."):
                 weight = tensor_for(
