@@ -12,6 +12,7 @@ from tests.paths import GOLDEN
 from vsrkit.errors import VsrkitError
 from vsrkit.models.layers.blocks import FrameNorm
 from vsrkit.models.layers.patch_attention import attention_weights, position_release, position_xyt
+from vsrkit.models.layers.window_cache import WindowCache
 from vsrkit.models.vsrt import PAPER, REDS, VSRT, VSRTConfig
 from vsrkit.models.zoo import build_model
 from vsrkit.models.zoo.vsrt_files import detect, public_name
@@ -139,7 +140,13 @@ def test_paper_position_code_splits_64_channels_into_22_22_20():
 
 
 @pytest.mark.parametrize(
-    ("name", "parameters"), [("vsrt-reds", 32_564_335), ("vsrt-vimeo", 43_845_615)]
+    ("name", "parameters"),
+    [
+        ("vsrt-reds", 32_564_335),
+        ("vsrt-vimeo", 43_845_615),
+        ("vsrt-paper", 27_104_367),
+        ("vsrt-paper-vimeo", 36_216_431),
+    ],
 )
 def test_presets_have_the_published_size(name, parameters):
     with torch.device("meta"):
@@ -189,6 +196,7 @@ VARIANTS = {
     "newer position": {"position": "release-v5", "frames": 7},
     "x, y, t position": {"position": "xyt"},
     "position at every layer": {"position_at": "every layer"},
+    "printed flow rule": {"flow_rule": "printed"},
     "sum fusion": {"fusion": "sum"},
     "paper's slope": {"slope": 0.01},
     "leaky blocks": {"block_slope": 0.1},
@@ -216,6 +224,43 @@ def test_every_option_changes_the_output_and_trains(name):
     sr.square().sum().backward()
     silent = [n for n, p in model.named_parameters() if p.grad is None or not p.grad.any()]
     assert silent == []
+
+
+def test_the_printed_flow_rule_warps_the_frames_own_features():
+    """Frame t is warped by s(V[t-1], V[t]) backward and by s(V[t+1], V[t]) forward."""
+    model = filled(replace(TINY, flow_rule="printed"))
+    clip = video(6, 1, 3, 16, 16)
+    with torch.no_grad():
+        first, middle, last = clip[0].unsqueeze(1)
+        forward = [model.flow(middle, first), model.flow(last, middle), model.flow(last, last)]
+        backward = [model.flow(first, first), model.flow(first, middle), model.flow(middle, last)]
+        flows = model._flows(clip, None)
+        for found, expected in zip(flows, (forward, backward), strict=True):
+            torch.testing.assert_close(found[0], torch.cat(expected), atol=1e-5, rtol=0)
+        cached = model._flows(clip, WindowCache())
+        for found, expected in zip(cached, flows, strict=True):
+            torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
+        x, layer = noise(7, 1, 3, 6, 16, 16), model.layers[0].feed_forward
+        changed = x.clone()
+        changed[:, 0] += 1
+        everything = slice(0, 3)
+        before, after = (layer(each, clip, flows, everything) for each in (x, changed))
+    assert not torch.equal(before[:, 0], after[:, 0])
+    assert torch.equal(before[:, 1:], after[:, 1:])  # no frame reads the features of another
+
+
+def test_attention_of_the_paper_starts_nearly_one_hot_and_scaled_nearly_even():
+    """The similarity of tokens of 4096 values is not divided by 64 in the printed equation."""
+    torch.manual_seed(0)
+    x = torch.randn(1, 5, 64, 64, 64)
+    largest = {}
+    for scaled in (True, False):
+        config = replace(PAPER, depth=1, tower_blocks=0, reconstruct_blocks=0, scaled=scaled)
+        with torch.no_grad():
+            weights = VSRT(config).layers[0].attention.weights(x, slice(2, 3))
+        largest[scaled] = weights.amax(-1).mean().item()
+    assert largest[False] > 0.8  # of 320 patches
+    assert largest[True] < 0.02
 
 
 @pytest.mark.parametrize("config", [PAPER, replace(PAPER, stride=4)])

@@ -2,13 +2,15 @@
 
 import json
 import runpy
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import pytest
 from tests.paths import ROOT
 from typer.testing import CliRunner
 
 from vsrkit.cli import app
+from vsrkit.models.vsrt import PAPER, VSRTConfig
+from vsrkit.models.zoo import MODELS
 from vsrkit.train.config import ConfigError, FlowConfig, Source, TrainConfig, to_dict
 from vsrkit.train.loop import train
 from vsrkit.train.recipe import from_saved, json_schema, load_recipe, with_overrides
@@ -20,7 +22,9 @@ GOLDEN = ROOT / "tests" / "golden" / "tiny_cpu.txt"
     "name",
     [
         "vsrt_reds.py",
+        "vsrt_reds.py:paper",
         "vsrt_vimeo90k.py",
+        "vsrt_vimeo90k.py:paper",
         "vsrt_s.py",
         "vsrt_s.py:taught",
         "vsrt_s.py:polished",
@@ -37,12 +41,28 @@ def test_shipped_recipes_load_and_survive_json(name):
     assert from_saved(to_dict(config)) == config
 
 
-def test_release_and_paper_differ_in_steps_and_batch_size():
-    reds = str(ROOT / "recipes" / "vsrt_reds.py")
-    release, paper = load_recipe(reds), load_recipe(f"{reds}:paper")
-    assert (release.steps, release.batch_size) == (1_200_000, 4)
+@pytest.mark.parametrize(
+    ("name", "differences"),
+    [
+        ("vsrt_reds", {"steps", "batch_size", "model", "reversal", "run_dir"}),
+        ("vsrt_vimeo90k", {"steps", "model", "reversal", "run_dir"}),
+    ],
+)
+def test_release_and_paper_differ_where_the_documentation_says_so(name, differences):
+    recipe = str(ROOT / "recipes" / f"{name}.py")
+    release, paper = load_recipe(recipe), load_recipe(f"{recipe}:paper")
+    changed = {
+        f.name for f in fields(release) if getattr(release, f.name) != getattr(paper, f.name)
+    }
+    assert changed == differences
+    assert (release.steps, release.batch_size) == (1_200_000, 4 if name == "vsrt_reds" else 2)
     assert (paper.steps, paper.batch_size) == (600_000, 2)
+    assert (release.reversal, paper.reversal) == (True, False)
+    assert release.precision == paper.precision == "float32"
     assert release.betas == paper.betas == (0.9, 0.99)
+    model, text = (MODELS[each.model].config for each in (release, paper))
+    assert model == replace(VSRTConfig(), frames=release.frames, depth=release.frames)
+    assert text == replace(PAPER, frames=release.frames, depth=release.frames)
 
 
 def test_a_toml_recipe_loads(tmp_path):

@@ -5,7 +5,7 @@ The paper's text and the authors' release differ in many places. Every differenc
 `PAPER` follows the text. docs/fidelity.md has the table.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -60,6 +60,8 @@ class VSRTConfig:
     scaled: bool = True  # divide similarities by the root of the token's length
     position: Literal["release", "release-v5", "xyt", "none"] = "release"
     position_at: Literal["start", "every layer"] = "start"
+    # printed: a frame's own features, warped by the flows between it and its neighbours.
+    flow_rule: Literal["release", "printed"] = "release"
     fusion: Literal["concat", "sum"] = "concat"  # of the two directions
     slope: float = 0.1  # of every LeakyReLU
     block_slope: float = 0.0  # inside residual blocks; 0 is ReLU
@@ -96,6 +98,7 @@ PAPER = VSRTConfig(
     slope=0.01,
     full_size_conv=False,
 )
+PAPER_VIMEO = replace(PAPER, frames=7, depth=7)
 
 
 class VSRT(nn.Module):
@@ -199,9 +202,10 @@ class VSRT(nn.Module):
         return sr.unflatten(0, (b, stop - start))
 
     def _flows(self, clip: Tensor, cache: WindowCache | None) -> tuple[Tensor, Tensor] | None:
-        """Flow of every frame to the previous and to the next one: (B, T, 2, H, W) twice.
+        """The flows of the forward and of the backward direction: (B, T, 2, H, W) twice.
 
-        At the ends of the clip the frame itself takes the place of the missing neighbour.
+        They are those of every frame to the previous and to the next one. At the ends of the clip
+        the frame itself takes the place of the missing neighbour.
         """
         if (network := self.flow) is None:
             return None
@@ -209,13 +213,19 @@ class VSRT(nn.Module):
         if cache is not None:
             before, after = [0, *range(t - 1)], [*range(1, t), t - 1]
             to_prev = torch.stack(cache.map_pairs(network, clip, before), 1)
-            return to_prev, torch.stack(cache.map_pairs(network, clip, after), 1)
-        frames = clip.flatten(0, 1)
-        to_prev, to_next = run_parallel(
-            lambda: network(frames, previous(clip).flatten(0, 1)),
-            lambda: network(frames, following(clip).flatten(0, 1)),
-        )
-        return to_prev.unflatten(0, (b, t)), to_next.unflatten(0, (b, t))
+            to_next = torch.stack(cache.map_pairs(network, clip, after), 1)
+        else:
+            frames = clip.flatten(0, 1)
+            flows = run_parallel(
+                lambda: network(frames, previous(clip).flatten(0, 1)),
+                lambda: network(frames, following(clip).flatten(0, 1)),
+            )
+            to_prev, to_next = (flow.unflatten(0, (b, t)) for flow in flows)
+        if self.config.flow_rule == "release":
+            return to_prev, to_next
+        # The paper prints s(V[t+1], V[t]) and s(V[t-1], V[t]): the same pairs, one frame shifted.
+        forward = torch.cat([to_prev[:, 1:], to_next[:, -1:]], 1)
+        return forward, torch.cat([to_prev[:, :1], to_next[:, :-1]], 1)
 
     def _position(self, features: Tensor) -> Tensor:
         """The position code for (B, T, C, H, W), broadcastable to it."""
@@ -333,8 +343,8 @@ class FlowFeedForward(nn.Module):
     """Bidirectional optical-flow feed-forward (BOFF): one tower per direction, then fusion.
 
     Features of the neighbours are warped onto each frame and joined with the LR frame. The frames
-    are independent within a layer, so they run as one batch. With `feed_forward="towers"` the
-    towers take the frame's own features instead of its neighbours'.
+    are independent within a layer, so they run as one batch. With `feed_forward="towers"` or
+    `flow_rule="printed"` the towers take the frame's own features instead of its neighbours'.
     """
 
     def __init__(self, config: VSRTConfig) -> None:
@@ -351,7 +361,7 @@ class FlowFeedForward(nn.Module):
         self, x: Tensor, lr: Tensor, flows: tuple[Tensor, Tensor] | None, keep: slice
     ) -> Tensor:
         """(B, T, C, H, W), LR frames and flows of the same frames -> the frames in `keep`."""
-        if self.config.feed_forward == "towers":
+        if self.config.feed_forward == "towers" or self.config.flow_rule == "printed":
             prev = nxt = x[:, keep].flatten(0, 1)
         else:
             prev = previous(x)[:, keep].flatten(0, 1)

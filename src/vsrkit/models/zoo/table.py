@@ -116,6 +116,9 @@ MODELS: dict[str, Entry] = {
     "vsrt-reds": Entry("vsrt", vsrt.REDS, "VSR-Transformer as released, 5 frames"),
     "vsrt-vimeo": Entry("vsrt", vsrt.VIMEO, "VSR-Transformer as released, 7 frames"),
     "vsrt-paper": Entry("vsrt", vsrt.PAPER, "VSR-Transformer as in the paper's text, 5 frames"),
+    "vsrt-paper-vimeo": Entry(
+        "vsrt", vsrt.PAPER_VIMEO, "VSR-Transformer as in the paper's text, 7 frames"
+    ),
     "basicvsr-reds4": Entry(
         "basicvsr", basicvsr.BasicVSRConfig(), "BasicVSR, trained on REDS by its authors"
     ),
