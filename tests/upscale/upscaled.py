@@ -10,6 +10,6 @@ def decoded(path):
         return list(file.decode(video=0))
 
 
-def upscale(source, target, *, on_progress=lambda _: None, **options):
+def upscale(source, target, *, on_progress=lambda _: None, executor=None, **options):
     given = UpscaleOptions(**{"model": "bicubic", **options})
-    return upscale_video(source, target, options=given, on_progress=on_progress)
+    return upscale_video(source, target, options=given, on_progress=on_progress, executor=executor)

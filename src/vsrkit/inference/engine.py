@@ -1,10 +1,7 @@
 """Run a model on frames: split into shots and pieces, run on tiles, put back in order."""
 
-import multiprocessing
-import os
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count, groupby
@@ -21,6 +18,7 @@ from vsrkit.hardware.device import (
     resolve_precision,
     set_memory_layout,
 )
+from vsrkit.hardware.executors import LocalPool, map_in_order
 from vsrkit.hardware.memory import Rows, as_rows, keep_freed_memory
 from vsrkit.inference.tiles import plan_grid, run_pasted, run_tiled
 from vsrkit.inference.windows import Padding, Piece, pieces
@@ -229,8 +227,9 @@ def upscale_marked(
         for group in chunks:
             yield from (frame for piece in group for frame in engine.run(piece))
     else:
-        for results in _share(engine, chunks, workers):
-            yield from results
+        with LocalPool(workers, _keep_engine, engine) as pool:
+            for results in map_in_order(pool, _run_group, chunks):
+                yield from results
 
 
 def split_shots(marked: Iterable[tuple[Tensor, bool]]) -> Iterator[Iterator[Tensor]]:
@@ -273,35 +272,14 @@ def pad_clip(clip: Tensor, frames: int) -> Tensor:
     return torch.cat([clip, clip[-1:].expand(missing, -1, -1, -1)]) if missing else clip
 
 
-def _share(engine: Engine, chunks: Iterable[list[Piece]], workers: int) -> Iterator[list[Tensor]]:
-    """Run chunks in processes; yields results in order and keeps at most 2 * workers queued."""
-    threads = max(1, (os.cpu_count() or 1) // workers)
-    pool = ProcessPoolExecutor(
-        workers,
-        mp_context=multiprocessing.get_context("spawn"),
-        initializer=_start_worker,
-        initargs=(engine, threads),
-    )
-    waiting: deque[Future[list[Tensor]]] = deque()
-    with pool:
-        for group in chunks:
-            waiting.append(pool.submit(_run_in_worker, group))
-            if len(waiting) > 2 * workers:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
-
-
 _engine: Engine | None = None  # set once in each worker process
 
 
-def _start_worker(engine: Engine, threads: int) -> None:
+def _keep_engine(engine: Engine) -> None:
     global _engine
-    keep_freed_memory()
-    torch.set_num_threads(threads)
     _engine = engine
 
 
-def _run_in_worker(group: list[Piece]) -> list[Tensor]:
+def _run_group(group: list[Piece]) -> list[Tensor]:
     assert _engine is not None
     return [frame for piece in group for frame in _engine.run(piece)]

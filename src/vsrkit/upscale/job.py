@@ -2,17 +2,14 @@
 
 import logging
 import os
-import signal
-import threading
 import time
-from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
+from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from vsrkit.errors import StoppedError, VideoError
-from vsrkit.inference.engine import Engine
+from vsrkit.errors import VideoError
 from vsrkit.upscale.options import (
     DEFAULT_OPTIONS,
     OnProgress,
@@ -28,16 +25,12 @@ from vsrkit.upscale.prepare import (
     stride_of,
 )
 from vsrkit.upscale.produce import (
-    FrameDone,
     JobContext,
-    JobEvent,
-    PartDone,
-    TileHalved,
     fingerprint,
     plan_parts,
-    produce,
     scan,
 )
+from vsrkit.upscale.run import JobProgress, produce_missing
 from vsrkit.upscale.work_folder import (
     Index,
     Manifest,
@@ -49,7 +42,6 @@ from vsrkit.upscale.work_folder import (
     open_target,
     remove_leftovers,
 )
-from vsrkit.upscale.workers import engines_for, run_parts
 from vsrkit.video.codecs import Encoding
 from vsrkit.video.mux import assemble
 from vsrkit.video.probe import UPRIGHT
@@ -79,6 +71,7 @@ def upscale_video(
     *,
     options: UpscaleOptions = DEFAULT_OPTIONS,
     on_progress: OnProgress = lambda _: None,
+    executor: Executor | None = None,
 ) -> Upscaled:
     """Upscale a video, or a folder or pattern of images, into a video or a folder of images.
 
@@ -89,7 +82,11 @@ def upscale_video(
     source: path of a video, folder of images, or pattern such as `frames/%04d.png`.
     target: path of a video, folder for PNG files, or pattern such as `out/%04d.png`.
     options: what to make of the source, and which resources to use.
-    on_progress: called after every frame, in the thread of the caller.
+    on_progress: called for every frame, in the thread of the caller; with an executor, for all
+        frames of a part when it is finished.
+    executor: computes the parts in place of `options.workers` processes, here or on other
+        machines. Its workers need vsrkit, the weights of the model and the input; this process
+        writes what they return.
     """
     begin = time.monotonic()
     video = open_input(source, options)
@@ -121,15 +118,16 @@ def upscale_video(
         stride = stride_of(spec, options.quality)
         manifest = _manifest(folder, earlier, resolved, video, on_progress)
         index = manifest.index
-        parts = list(plan_parts(index.shots, spec.context, stride=stride))
-        job = _context(video, goal, folder, prepared, len(index.times))
+        names = image_names(goal, video, len(index.times)) if goal.images else ()
+        parts = list(plan_parts(index.shots, spec.context, stride=stride, names=names))
+        job = _context(video, goal, prepared)
         resumed = len(index.times)
         if not cleanup_only:
-            resumed = _make_missing(
-                parts, job, prepared.engine, options.workers, manifest, on_progress
-            )
+            tracker = JobProgress(parts, manifest, folder, on_progress)
+            produce_missing(tracker, job, prepared, options.workers, executor)
+            resumed = tracker.resumed
             on_progress(Progress(stage="write", done=0, total=1))
-            _finish(goal, job, parts, index)
+            _finish(goal, job, folder, parts, index)
             on_progress(Progress(stage="write", done=1, total=1))
     folder.remove()
     size = prepared.encoding or prepared  # an encoder may need even sizes, larger by one
@@ -145,18 +143,14 @@ def upscale_video(
     )
 
 
-def _context(
-    source: Source, goal: Target, folder: WorkFolder, prepared: PreparedJob, frames: int
-) -> JobContext:
+def _context(source: Source, goal: Target, prepared: PreparedJob) -> JobContext:
     return JobContext(
         source=source,
-        folder=folder,
         height=prepared.height,
         width=prepared.width,
         chunk=prepared.memory.chunk,
         low_memory=prepared.memory.low_memory,
         encoding=prepared.encoding,
-        names=image_names(goal, source, frames) if goal.images else (),
         bits=16 if source.info.bits > 8 else 8,
         turn=source.info.orientation if goal.turns else UPRIGHT,
     )
@@ -194,125 +188,17 @@ def _manifest(
     return manifest
 
 
-def _make_missing(
-    parts: list[Part],
-    job: JobContext,
-    engine: Engine,
-    workers: int,
-    manifest: Manifest,
-    on_progress: OnProgress,
-) -> int:
-    """Compute the parts that do not exist yet; returns how many frames existed."""
-    missing = [part for part in parts if not job.folder.part(part.number).exists()]
-    cuts, total = manifest.index.cuts, len(manifest.index.times)
-    resumed = done = total - sum(part.stop - part.start for part in missing)
-    in_progress = PartsInProgress(missing)
-
-    def show(frame: int) -> None:
-        shot = bisect_right(cuts, frame) + 1
-        on_progress(
-            Progress(stage="upscale", done=done, total=total, shot=shot, shots=len(cuts) + 1)
-        )
-
-    def on_event(event: JobEvent) -> None:
-        nonlocal done
-        in_progress.count(event)
-        match event:
-            case FrameDone(number):
-                done += 1
-                show(number)
-            case TileHalved(tile):
-                log.warning("out of memory: continuing with tiles of %d pixels", tile)
-                smaller = manifest.options.with_smaller_tile(tile)
-                job.folder.write(manifest.model_copy(update={"options": smaller}))
-
-    if missing:
-        show(missing[0].start)  # speed is measured from here: frames of a part may come at once
-    with stop_on_interrupt(in_progress.describe_wait) as stop:
-        if workers == 1:
-            produce(_until(missing, stop), job, engine, on_event)
-        else:
-            run_parts(missing, job, engines_for(engine, workers), on_event, stop)
-    left = [part for part in parts if not job.folder.part(part.number).exists()]
-    if left:
-        kept = total - sum(part.stop - part.start for part in left)
-        raise StoppedError(
-            f"stopped; {kept} of {total} frames are finished, run the same command to resume"
-        )
-    return resumed
-
-
-class PartsInProgress:
-    """The parts that are being computed: how much of them is left, and for how long."""
-
-    def __init__(self, missing: Sequence[Part]) -> None:
-        self._missing = {part.number: part for part in missing}
-        self._done = {part.number: 0 for part in missing}
-        self._begin = time.monotonic()
-
-    def count(self, event: JobEvent) -> None:
-        """Take account of a frame or a part."""
-        match event:
-            case FrameDone(number):
-                part = next(p for p in self._missing.values() if p.start <= number < p.stop)
-                self._done[part.number] += 1
-            case PartDone(number):
-                del self._missing[number]
-
-    def describe_wait(self) -> str:
-        """What Ctrl-C waits for, and how long that takes."""
-        begun = [part for part in self._missing.values() if self._done[part.number]]
-        begun = begun or list(self._missing.values())[:1]
-        done = sum(self._done[part.number] for part in begun)
-        left = sum(part.stop - part.start for part in begun) - done
-        all_done = sum(self._done.values())
-        text = f"finishing the current part, {left} more frames"
-        if all_done:
-            seconds = (time.monotonic() - self._begin) / all_done * left
-            text += (
-                f", about {seconds:.0f} s" if seconds < 100 else f", about {seconds / 60:.0f} min"
-            )
-        return f"{text}; Ctrl-C again stops at once and discards {done} frames"
-
-
-@contextmanager
-def stop_on_interrupt(describe_wait: Callable[[], str]) -> Iterator[threading.Event]:
-    """An event that Ctrl-C sets, with a warning; a second Ctrl-C raises KeyboardInterrupt."""
-    stop = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield stop  # only the main thread can handle signals
-        return
-    before = signal.getsignal(signal.SIGINT)
-
-    def on_interrupt(number: int, frame: object) -> None:
-        if stop.is_set():
-            raise KeyboardInterrupt
-        stop.set()
-        log.warning("%s", describe_wait())
-
-    signal.signal(signal.SIGINT, on_interrupt)
-    try:
-        yield stop
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-def _until(parts: Sequence[Part], stop: threading.Event) -> Iterator[Part]:
-    for part in parts:
-        if stop.is_set():
-            return
-        yield part
-
-
-def _finish(goal: Target, job: JobContext, parts: list[Part], index: Index) -> None:
+def _finish(
+    goal: Target, job: JobContext, folder: WorkFolder, parts: list[Part], index: Index
+) -> None:
     """Move the images, or the video that is muxed from the parts, to the output path."""
     if goal.images:
-        job.folder.mark_finished()
-        finish_images(goal, job.folder, job.names)
+        folder.mark_finished()
+        finish_images(goal, folder, [name for part in parts for name in part.names])
         return
     assert job.encoding is not None
-    files = [job.folder.part(part.number) for part in parts]
-    mux_parts(goal.path, files, job.folder, job.encoding, index.clock(job.source), job.source)
+    files = [folder.part(part.number) for part in parts]
+    mux_parts(goal.path, files, folder, job.encoding, index.clock(job.source), job.source)
 
 
 def mux_parts(

@@ -16,8 +16,8 @@ from vsrkit.hardware.device import resolve_device
 from vsrkit.hardware.memory import format_size
 from vsrkit.inference.engine import Engine, make_engine
 from vsrkit.inference.memory import FRAME, MemoryPlan, plan_memory
-from vsrkit.models.spec import Carried, Spec, Window
-from vsrkit.models.weights import model_digest
+from vsrkit.inference.reference import EngineReference, refer
+from vsrkit.models.spec import Spec, Window
 from vsrkit.models.zoo import default_model, load_model
 from vsrkit.upscale.options import Quality, ResolvedOptions, UpscaleOptions
 from vsrkit.video.codecs import (
@@ -42,6 +42,7 @@ class PreparedJob:
 
     model: str
     engine: Engine
+    reference: EngineReference  # to the engine, for workers elsewhere
     memory: MemoryPlan
     height: int  # of the output
     width: int
@@ -105,10 +106,6 @@ def prepare(
         raise VsrkitError(
             f"--tile is 0 for whole frames or at least {spec.minimum} pixels, not {options.tile}"
         )
-    if options.workers > 1 and isinstance(spec.context, Carried):
-        raise VsrkitError(
-            "this model passes a state from frame to frame and runs in one process; use --workers 1"
-        )
     info = source.info
     if any(component.is_alpha for component in VideoFormat(info.pix_fmt).components):
         log.warning("the alpha channel of %s is dropped", source.path)
@@ -146,6 +143,7 @@ def prepare(
     return PreparedJob(
         model=name,
         engine=engine,
+        reference=refer(engine, None if isinstance(options.model, nn.Module) else name),
         memory=memory,
         height=height,
         width=width,
@@ -174,7 +172,7 @@ def resolve_options(
     return ResolvedOptions(
         input=input_hash,
         model=job.model,
-        weights=model_digest(engine.model),
+        weights=job.reference.digest,
         precision=engine.precision,
         device=engine.device.split(":")[0],
         tile=tile,

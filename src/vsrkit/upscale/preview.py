@@ -13,8 +13,15 @@ from vsrkit.inference.windows import plan_pieces
 from vsrkit.models.layers.resample import fitted
 from vsrkit.models.spec import Carried, Context
 from vsrkit.upscale.options import OnProgress, Progress
-from vsrkit.upscale.produce import PartPiece, read_pieces, scan, upscale_pieces, whole_piece
-from vsrkit.upscale.work_folder import Part, WorkFolder
+from vsrkit.upscale.produce import (
+    PartPiece,
+    PictureReader,
+    read_pieces,
+    scan,
+    upscale_pieces,
+    whole_piece,
+)
+from vsrkit.upscale.work_folder import Part
 from vsrkit.video.images import write_image
 from vsrkit.video.read import Source, orient
 
@@ -91,11 +98,12 @@ def _upscaled(
     originals: deque[Tensor] = deque()
 
     def read() -> Iterator[PartPiece]:
-        for part, piece in read_pieces(parts, source, whole_piece):
+        for part, piece in read_pieces(parts, PictureReader(source), whole_piece):
             originals.extend(as_tensor(piece.clip)[piece.keep])
             yield part, piece
 
-    made = upscale_pieces(read(), engine, WorkFolder(folder), lambda _: None)
+    # Each part begins a shot, so no state is read.
+    made = upscale_pieces(read(), engine, lambda _: None, lambda _: b"")
     for (shot, number), (_, sr, _) in zip(numbers, made, strict=True):
         yield shot, number, originals.popleft(), as_tensor(sr)
 

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from vsrkit.errors import VideoError, VsrkitError
-from vsrkit.hardware.files import write_atomically
 from vsrkit.hardware.memory import Rows, as_tensor
 from vsrkit.hardware.threads import prefetch
 from vsrkit.inference.engine import Engine, States
@@ -21,9 +20,9 @@ from vsrkit.inference.windows import Piece, PiecePlan, plan_pieces
 from vsrkit.models.layers.resample import fitted
 from vsrkit.models.spec import Carried, Context
 from vsrkit.upscale.options import OnProgress, Progress
-from vsrkit.upscale.work_folder import Index, Part, WorkFolder, load_states, save_states
+from vsrkit.upscale.work_folder import Index, Part, pack_states, unpack_states
 from vsrkit.video.codecs import Encoding
-from vsrkit.video.encode import encode_frames, write_packets
+from vsrkit.video.encode import encode_frames, packet_chunks
 from vsrkit.video.images import encode_png
 from vsrkit.video.probe import UPRIGHT, Orientation
 from vsrkit.video.read import WHOLE_VIDEO, Picture, Source, orient
@@ -58,20 +57,22 @@ OnEvent: TypeAlias = Callable[[JobEvent], None]
 PartPiece: TypeAlias = tuple[Part, Piece]
 # A frame of a part, and the recurrent states of the model after it.
 PartFrame: TypeAlias = tuple[Part, Tensor | Rows, States]
+# Takes the name of a file in the work folder and its content, in chunks as they are computed.
+Write: TypeAlias = Callable[[str, Iterable[bytes]], None]
+# Takes the number of a part; the recurrent states after it, as `pack_states` made them.
+ReadState: TypeAlias = Callable[[int], bytes]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobContext:
-    """What every part of a job needs besides the model; sent to worker processes."""
+    """What every part of a job needs besides the model; sent to workers with each part."""
 
     source: Source
-    folder: WorkFolder
     height: int  # of the output frames before rotation
     width: int
     chunk: int  # frames buffered between the stages; 0: the stages run in turns
     low_memory: bool  # decode, blend and encode a few rows at a time, never whole frames
     encoding: Encoding | None  # None for images
-    names: tuple[str, ...] = ()  # of the images, by frame
     bits: int = 8  # of the images
     turn: Orientation = UPRIGHT  # rotation of the pixels, if the container cannot store one
 
@@ -119,7 +120,12 @@ def _add_file(digest: "hashlib.blake2b", path: Path) -> None:
 
 
 def plan_parts(
-    shots: Iterable[range], context: Context, *, stride: int = 1, frames: int | None = None
+    shots: Iterable[range],
+    context: Context,
+    *,
+    stride: int = 1,
+    frames: int | None = None,
+    names: Sequence[str] = (),
 ) -> Iterator[Part]:
     """Divide a video into parts; they depend on the video and the model only.
 
@@ -129,6 +135,7 @@ def plan_parts(
     context: frames that the model needs around each one.
     stride: frames to keep of each window, see `plan_pieces`.
     frames: least number of frames of a part; None takes PART_FRAMES.
+    names: of the images of all frames, if images are written.
     """
     least = PART_FRAMES if frames is None else frames
     pieces: list[PiecePlan] = []
@@ -138,50 +145,83 @@ def plan_parts(
             pieces.append(piece)
             stop = piece.kept[-1] + 1
             if stop - start >= least:
-                yield Part(number, start, stop, tuple(pieces))
+                yield Part(number, start, stop, tuple(pieces), tuple(names[start:stop]))
                 pieces, number, start = [], number + 1, stop
     if pieces:
-        yield Part(number, start, stop, tuple(pieces))
+        yield Part(number, start, stop, tuple(pieces), tuple(names[start:stop]))
 
 
-def produce(parts: Iterable[Part], job: JobContext, engine: Engine, on_event: OnEvent) -> None:
-    """Compute parts in order and write each atomically as a file."""
+def produce(
+    parts: Iterable[Part],
+    job: JobContext,
+    engine: Engine,
+    reader: "PictureReader",
+    on_event: OnEvent,
+    *,
+    write: Write,
+    read_state: ReadState,
+) -> None:
+    """Compute parts in order and write the files of each; a part's own file is its last.
+
+    reader: of the source of the job.
+    write: called for each file; a state is written while the file of its part is.
+    read_state: for a part that continues a shot and does not follow the one before it.
+    """
     by_rows = job.low_memory and not isinstance(engine.spec.context, Carried)
     make_piece = piece_by_rows if by_rows else whole_piece
-    pieces = prefetch(read_pieces(parts, job.source, make_piece), min(1, job.chunk))
-    computed = upscale_pieces(pieces, engine, job.folder, on_event, by_rows=by_rows)
+    pieces = prefetch(read_pieces(parts, reader, make_piece), min(1, job.chunk))
+    computed = upscale_pieces(pieces, engine, on_event, read_state, by_rows=by_rows)
     for part, frames in groupby(prefetch(computed, job.chunk), key=lambda item: item[0]):
-        write_part(part, frames, job, on_event)
+        _write_part(part, frames, job, on_event, write)
+
+
+class PictureReader:
+    """Pictures of a source by number, read forward; it stays open from part to part.
+
+    Pictures are held as decoded, in an eighth of the memory of RGB.
+    """
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self._held: dict[int, Picture] = {}
+        self._open()
+
+    def _open(self) -> None:
+        self._pictures = enumerate(self.source.pictures())
+        self._next = 0
+
+    def read(self, numbers: Sequence[int]) -> list[Picture]:
+        """The pictures with these numbers; those before the smallest one are dropped.
+
+        Never seeks: frames decoded after a seek can differ from those decoded in a row.
+        """
+        first, last = min(numbers), max(numbers)
+        self._held = {n: picture for n, picture in self._held.items() if n >= first}
+        if first < self._next and first not in self._held:
+            self._held.clear()
+            self._open()
+        while self._next <= last:
+            number, picture = next(self._pictures, (None, None))
+            if number is None or picture is None:
+                raise VideoError(
+                    f"{self.source.path} has fewer frames than when it was scanned; if the file "
+                    "has changed, run again with --restart"
+                )
+            self._next = number + 1
+            if number >= first:
+                self._held[number] = picture
+        return [self._held[n] for n in numbers]
 
 
 def read_pieces(
     parts: Iterable[Part],
-    source: Source,
+    reader: PictureReader,
     make_piece: Callable[[Sequence[Picture], Source, PiecePlan], Piece],
 ) -> Iterator[PartPiece]:
-    """Decode the source from its start and make the pieces of the parts.
-
-    Never seeks: frames decoded after a seek can differ from those decoded in a row. Pictures are
-    held as decoded, in an eighth of the memory of RGB.
-    """
-    pictures = enumerate(source.pictures())
-    held: dict[int, Picture] = {}
+    """Read the pieces of the parts, each after the pieces that lead up to its state."""
     for part in parts:
-        for plan in part.pieces:
-            first, last = min(plan.frames), max(plan.frames)
-            for number in [n for n in held if n < first]:
-                del held[number]
-            for number, picture in pictures if last not in held else ():
-                if number >= first:
-                    held[number] = picture
-                if number == last:
-                    break
-            if last not in held:
-                raise VideoError(
-                    f"{source.path} has fewer frames than when it was scanned; if the file has "
-                    "changed, run again with --restart"
-                )
-            yield part, make_piece([held[n] for n in plan.frames], source, plan)
+        for plan in (*part.lead, *part.pieces):
+            yield part, make_piece(reader.read(plan.frames), reader.source, plan)
 
 
 def whole_piece(pictures: Sequence[Picture], source: Source, plan: PiecePlan) -> Piece:
@@ -213,29 +253,32 @@ def piece_by_rows(pictures: Sequence[Picture], source: Source, plan: PiecePlan) 
 def upscale_pieces(
     pieces: Iterable[PartPiece],
     engine: Engine,
-    folder: WorkFolder,
     on_event: OnEvent,
+    read_state: ReadState,
     *,
     by_rows: bool = False,
 ) -> Iterator[PartFrame]:
     """Run the model on pieces; if memory does not suffice, continue with tiles of half the size.
 
+    read_state: as in `produce`.
     by_rows: yield frames that are computed as their rows are read; each must be used before the
         next one is requested.
     """
     states: States = []
     carries = isinstance(engine.spec.context, Carried)
-    before: Part | None = None
+    before, lead = -2, 0  # number of the part, its pieces that are run for the state only
     for part, piece in pieces:
-        if carries and before is None and part.start > 0 and not piece.begins_shot:
-            like = engine.model.step(torch.zeros(1, 3, 16, 16, device=engine.device), None)[1]  # type: ignore[operator]
-            states = load_states(folder.state(part.number - 1), like, engine.device)
-        before = part
+        if part.number != before:
+            if carries and part.number != before + 1:
+                states = _stored_states(part, piece, engine, read_state)
+            before, lead = part.number, len(part.lead)
         while True:
             try:
                 if carries:
                     frame, states = engine.step(piece, states)
-                    yield part, frame, states
+                    if lead == 0:
+                        yield part, frame, states
+                    lead = max(0, lead - 1)
                 else:
                     run = engine.run_by_rows if by_rows else engine.run
                     frames: Iterator[Tensor | Rows] = iter(run(piece))
@@ -248,6 +291,14 @@ def upscale_pieces(
                 engine = _with_smaller_tiles(engine, piece, error)
                 on_event(TileHalved(engine.tile or 0))
         del piece  # free it before the next allocation
+
+
+def _stored_states(part: Part, piece: Piece, engine: Engine, read_state: ReadState) -> States:
+    """The states before the first piece of a part."""
+    if piece.begins_shot:
+        return []
+    like = engine.model.step(torch.zeros(1, 3, 16, 16, device=engine.device), None)[1]  # type: ignore[operator]
+    return unpack_states(read_state(part.number - 1), like, engine.device)
 
 
 def _with_smaller_tiles(engine: Engine, piece: Piece, error: Exception) -> Engine:
@@ -266,23 +317,22 @@ def _with_smaller_tiles(engine: Engine, piece: Piece, error: Exception) -> Engin
     return replace(engine, tile=tile, window_caches=None)
 
 
-def write_part(part: Part, frames: Iterable[PartFrame], job: JobContext, on_event: OnEvent) -> None:
-    """Encode the frames of one part and write its file."""
-    finished = _finish_frames(part, frames, job, on_event)
-    path = job.folder.part(part.number)
+def _write_part(
+    part: Part, frames: Iterable[PartFrame], job: JobContext, on_event: OnEvent, write: Write
+) -> None:
+    """Encode the frames of one part and write its files."""
+    finished = _finish_frames(part, frames, job, on_event, write)
     if job.encoding:
-        write_packets(path, encode_frames(finished, job.encoding))
+        write(part.file, packet_chunks(encode_frames(finished, job.encoding)))
     else:
-        job.folder.images.mkdir(exist_ok=True)
-        for name, frame in zip(job.names[part.start : part.stop], finished, strict=True):
-            picture = encode_png(as_tensor(frame), bits=job.bits)
-            write_atomically(job.folder.images / name, picture, sync=True)
-        write_atomically(path, "images\n", sync=True)
+        for name, frame in zip(part.images, finished, strict=True):
+            write(name, [encode_png(as_tensor(frame), bits=job.bits)])
+        write(part.file, [b"images\n"])
     on_event(PartDone(part.number))
 
 
 def _finish_frames(
-    part: Part, frames: Iterable[PartFrame], job: JobContext, on_event: OnEvent
+    part: Part, frames: Iterable[PartFrame], job: JobContext, on_event: OnEvent, write: Write
 ) -> Iterator[Tensor | Rows]:
     """Frames resized and rotated as they are written; stores the states after the last one."""
     number = part.start
@@ -295,4 +345,4 @@ def _finish_frames(
         on_event(FrameDone(number))
         number += 1
     if states:
-        save_states(job.folder.state(part.number), states)
+        write(part.state_file, [pack_states(states)])

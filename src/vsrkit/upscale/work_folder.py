@@ -3,7 +3,7 @@
 import errno
 import re
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import pairwise
@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from filelock import FileLock, Timeout
 from pydantic import BaseModel, ConfigDict, ValidationError
-from safetensors.torch import load_file, save
+from safetensors.torch import load, save
 from torch import Tensor
 
 from vsrkit.errors import VideoError, VsrkitError
@@ -23,6 +23,7 @@ from vsrkit.video.codecs import DEFAULT_CODECS
 from vsrkit.video.read import Source, find_numbered
 from vsrkit.video.timestamps import Clock
 
+IMAGES = "frames"  # folder of finished images in the work folder
 NUMBER = r"%0?\d*d"  # the number in the name of an image, such as %04d
 
 
@@ -52,6 +53,24 @@ class Part:
     start: int
     stop: int
     pieces: tuple[PiecePlan, ...]
+    names: tuple[str, ...] = ()  # of its images, if images are written
+    # Pieces before the first one that are run for the recurrent state, without output.
+    lead: tuple[PiecePlan, ...] = ()
+
+    @property
+    def file(self) -> str:
+        """File with its packets; for images a marker that the part is complete."""
+        return f"part-{self.number:06d}"
+
+    @property
+    def state_file(self) -> str:
+        """File with the recurrent states of the model after the part."""
+        return f"state-{self.number:06d}.safetensors"
+
+    @property
+    def images(self) -> tuple[str, ...]:
+        """Files with its images."""
+        return tuple(f"{IMAGES}/{name}" for name in self.names)
 
 
 class Manifest(BaseModel):
@@ -81,14 +100,31 @@ class WorkFolder:
         """File with the packets of a part; for images a marker that the part is complete."""
         return self.path / f"part-{number:06d}"
 
-    def state(self, number: int) -> Path:
-        """File with the recurrent state of the model after a part."""
+    def write_file(self, name: str, content: Iterable[bytes]) -> None:
+        """Write a file of a part, atomically and synced to disk."""
+        write_atomically(self.path / name, content, sync=True)
+
+    def read_state(self, number: int) -> bytes:
+        """The recurrent states of the model after a part, as `pack_states` made them."""
+        return self._state(number).read_bytes()
+
+    def has_state(self, number: int) -> bool:
+        """Whether the states after a part are stored."""
+        return self._state(number).exists()
+
+    def drop_states(self, number: int) -> None:
+        """Delete the states before and after a finished part that no missing part needs."""
+        for before in (number - 1, number):
+            if self.part(before + 1).exists():
+                self._state(before).unlink(missing_ok=True)
+
+    def _state(self, number: int) -> Path:
         return self.path / f"state-{number:06d}.safetensors"
 
     @property
     def images(self) -> Path:
         """Folder of the finished frames of a job that writes images."""
-        return self.path / "frames"
+        return self.path / IMAGES
 
     def read(self) -> Manifest | None:
         """The manifest of an earlier run; None if there is none.
@@ -178,19 +214,19 @@ class WorkFolder:
             ) from error
 
 
-def save_states(path: Path, states: Sequence[Any]) -> None:
-    """Write the recurrent states of a model: a tensor or a tuple of tensors for each tile."""
+def pack_states(states: Sequence[Any]) -> bytes:
+    """The recurrent states of a model as bytes: a tensor or a tuple of tensors for each tile."""
     tensors = {
         f"{tile}.{place}": tensor.detach().cpu().contiguous().clone()
         for tile, state in enumerate(states)
         for place, tensor in enumerate([state] if isinstance(state, Tensor) else state)
     }
-    write_atomically(path, save(tensors), sync=True)
+    return save(tensors)
 
 
-def load_states(path: Path, like: Any, device: str) -> list[Any]:
-    """Read states written by `save_states`; each gets the type of `like`, a state of the model."""
-    tensors = load_file(path, device=device)
+def unpack_states(content: bytes, like: Any, device: str) -> list[Any]:
+    """States packed by `pack_states`; each gets the type of `like`, a state of the model."""
+    tensors = {name: tensor.to(device) for name, tensor in load(content).items()}
     count = 1 + max(int(name.split(".")[0]) for name in tensors)
     if isinstance(like, Tensor):
         return [tensors[f"{tile}.0"] for tile in range(count)]

@@ -133,11 +133,11 @@ def _encoded_packet(packet: "av.Packet[av.video.stream.VideoStream]") -> Encoded
 
 def write_packets(path: Path, packets: Iterable[EncodedPacket]) -> None:
     """Write packets to a file, atomically and synced to disk."""
-    write_atomically(path, _packet_chunks(packets), sync=True)
+    write_atomically(path, packet_chunks(packets), sync=True)
 
 
-def _packet_chunks(packets: Iterable[EncodedPacket]) -> Iterator[bytes]:
-    """The content of a packet file in chunks."""
+def packet_chunks(packets: Iterable[EncodedPacket]) -> Iterator[bytes]:
+    """The content of a packet file in chunks, as `write_packets` writes it."""
     check = zlib.crc32(MAGIC)
     yield MAGIC
     for packet in packets:

@@ -1,0 +1,175 @@
+"""Compute the missing parts of a job, count their frames, and stop on Ctrl-C."""
+
+import logging
+import signal
+import threading
+import time
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor
+from contextlib import contextmanager
+from dataclasses import replace
+
+from vsrkit.errors import StoppedError
+from vsrkit.upscale.executors import PartQueue, PartTask, local_workers, run_parts
+from vsrkit.upscale.options import OnProgress, Progress
+from vsrkit.upscale.prepare import PreparedJob
+from vsrkit.upscale.produce import (
+    FrameDone,
+    JobContext,
+    JobEvent,
+    PartDone,
+    PictureReader,
+    TileHalved,
+    produce,
+)
+from vsrkit.upscale.work_folder import Manifest, Part, WorkFolder
+
+log = logging.getLogger("vsrkit")
+
+
+def produce_missing(
+    progress: "JobProgress",
+    job: JobContext,
+    prepared: PreparedJob,
+    workers: int,
+    executor: Executor | None,
+) -> None:
+    """Compute the parts that do not exist yet; raises StoppedError after Ctrl-C.
+
+    progress: of the job, with its parts and its work folder.
+    workers: processes of this machine, if there is no executor.
+    executor: computes the parts in place of those.
+    """
+    missing, folder, engine = progress.missing, progress.folder, prepared.engine
+    if not missing:
+        return
+    queue = PartQueue(progress.parts, missing, engine.spec.context)
+    task = PartTask(part=missing[0], job=job, engine=prepared.reference)
+    progress.show(missing[0].start)  # speed counts from here: frames of a part may come at once
+    with stop_on_interrupt(progress.describe_wait) as stop:
+        if executor is not None:
+            run_parts(queue, task, executor, progress.on_event, stop, folder=folder)
+        elif workers > 1:
+            task = replace(task, folder=folder)
+            with local_workers(engine, prepared.reference.digest, workers) as (pool, events):
+                run_parts(queue, task, pool, progress.on_event, stop, folder=folder, events=events)
+        else:
+            produce(
+                _until(missing, stop),
+                job,
+                engine,
+                PictureReader(job.source),
+                progress.on_event,
+                write=folder.write_file,
+                read_state=folder.read_state,
+            )
+    progress.check_complete()
+
+
+def _until(parts: Sequence[Part], stop: threading.Event) -> Iterator[Part]:
+    for part in parts:
+        if stop.is_set():
+            return
+        yield part
+
+
+class JobProgress:
+    """The parts of a job: which exist, what is left of those in progress, and for how long."""
+
+    def __init__(
+        self,
+        parts: Sequence[Part],
+        manifest: Manifest,
+        folder: WorkFolder,
+        on_progress: OnProgress,
+    ) -> None:
+        self.parts, self.folder = parts, folder
+        self.missing = self._not_written()
+        self._manifest, self._on_progress = manifest, on_progress
+        self._total = len(manifest.index.times)
+        self.resumed = self._done = self._total - _frames(self.missing)
+        self._in_progress = {part.number: 0 for part in self.missing}  # frames done of each part
+        self._begin = time.monotonic()
+
+    def on_event(self, event: JobEvent) -> None:
+        """Take account of a frame, a part or a smaller tile."""
+        match event:
+            case FrameDone(number):
+                part = self.parts[bisect_right(self.parts, number, key=lambda p: p.start) - 1]
+                self._in_progress[part.number] += 1
+                self._done += 1
+                self.show(number)
+            case PartDone(number):
+                del self._in_progress[number]
+                self.folder.drop_states(number)
+            case TileHalved(tile):
+                log.warning("out of memory: continuing with tiles of %d pixels", tile)
+                smaller = self._manifest.options.with_smaller_tile(tile)
+                self.folder.write(self._manifest.model_copy(update={"options": smaller}))
+
+    def show(self, frame: int) -> None:
+        """Report the progress after a frame."""
+        cuts = self._manifest.index.cuts
+        shot = bisect_right(cuts, frame) + 1
+        self._on_progress(
+            Progress(
+                stage="upscale",
+                done=self._done,
+                total=self._total,
+                shot=shot,
+                shots=len(cuts) + 1,
+            )
+        )
+
+    def describe_wait(self) -> str:
+        """What Ctrl-C waits for, and how long that takes."""
+        left = [part for part in self.missing if part.number in self._in_progress]
+        begun = [part for part in left if self._in_progress[part.number]] or left[:1]
+        done = sum(self._in_progress[part.number] for part in begun)
+        frames = _frames(begun) - done
+        text = f"finishing the current part, {frames} more frames"
+        if made := self._done - self.resumed:
+            seconds = (time.monotonic() - self._begin) / made * frames
+            text += (
+                f", about {seconds:.0f} s" if seconds < 100 else f", about {seconds / 60:.0f} min"
+            )
+        return f"{text}; Ctrl-C again stops at once and discards {done} frames"
+
+    def check_complete(self) -> None:
+        """Raise StoppedError if parts are missing."""
+        if left := self._not_written():
+            kept = self._total - _frames(left)
+            raise StoppedError(
+                f"stopped; {kept} of {self._total} frames are finished, run the same command to "
+                "resume"
+            )
+
+    def _not_written(self) -> list[Part]:
+        return [part for part in self.parts if not self.folder.part(part.number).exists()]
+
+
+def _frames(parts: Sequence[Part]) -> int:
+    return sum(part.stop - part.start for part in parts)
+
+
+@contextmanager
+def stop_on_interrupt(describe_wait: Callable[[], str]) -> Iterator[threading.Event]:
+    """An event that Ctrl-C sets, with a warning; a second Ctrl-C raises KeyboardInterrupt."""
+    stop = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop  # only the main thread can handle signals
+        return
+    before = signal.getsignal(signal.SIGINT)
+
+    def on_interrupt(number: int, frame: object) -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        stop.set()
+        log.warning("%s", describe_wait())
+
+    signal.signal(signal.SIGINT, on_interrupt)
+    try:
+        yield stop
+    finally:
+        signal.signal(signal.SIGINT, before)
