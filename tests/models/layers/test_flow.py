@@ -10,6 +10,7 @@ from tests.paths import GOLDEN
 from vsrkit.models.layers.flow import (
     LightFlow,
     SPyNet,
+    compose_flows,
     spynet_basicsr_name,
     spynet_public_name,
     warp,
@@ -40,6 +41,17 @@ def test_warp_and_its_gradients_equal_the_reference(padding):
     torch.testing.assert_close(grad_x, GOLDEN[f"warp.{padding}.grad_x"], atol=1e-5, rtol=1e-5)
     wanted = GOLDEN[f"warp.{padding}.grad_flow"].permute(0, 3, 1, 2)
     torch.testing.assert_close(grad_flow, wanted, atol=1e-4, rtol=1e-5)
+
+
+def test_composed_flows_add_up_along_the_path():
+    """Everything moves by (2, 1), then the left half by (1, 0) and the right half by (0, 3)."""
+    first = torch.tensor([2.0, 1.0]).view(1, 2, 1, 1).expand(1, 2, 6, 8)
+    second = torch.zeros(1, 2, 6, 8)
+    second[:, 0, :, :4], second[:, 1, :, 4:] = 1, 3
+    both = compose_flows(first, second)
+    assert both[0, :, 0, 1].tolist() == [3, 1]  # is in the left half after the first step
+    assert both[0, :, 0, 2].tolist() == [2, 4]  # crosses into the right half
+    assert both[0, :, 0, 7].tolist() == [2, 1]  # leaves the frame
 
 
 def test_warp_nearest_equals_the_reference():

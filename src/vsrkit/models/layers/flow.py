@@ -99,6 +99,18 @@ def _neighbours(position: Tensor, size: int) -> list[tuple[Tensor, Tensor]]:
     ]
 
 
+def compose_flows(first: Tensor, second: Tensor) -> Tensor:
+    """The flow over two steps of time, from the flows of each: (N, 2, H, W) twice -> (N, 2, H, W).
+
+    first: where each pixel of frame a is in frame b
+    second: where each pixel of frame b is in frame c
+
+    Returns where each pixel of a is in c. The second step counts as 0 where the first one leaves
+    the frame, as in BasicVSR++ and the networks that followed it.
+    """
+    return first + warp(second, first)
+
+
 class SPyNet(nn.Module):
     """Coarse to fine: six levels, each a small network that corrects the upsampled coarser flow."""
 
