@@ -13,6 +13,7 @@ from vsrkit.hardware.device import Precision
 from vsrkit.inference.engine import Engine, upscale_frames
 from vsrkit.models.anatomy import Anatomy, Flow
 from vsrkit.models.basicvsr import BasicVSRConfig
+from vsrkit.models.basicvsr_plusplus import BasicVSRPlusPlusConfig
 from vsrkit.models.bicubic import BicubicConfig
 from vsrkit.models.duf import DUFConfig
 from vsrkit.models.edvr import EDVRConfig
@@ -45,6 +46,7 @@ SMALL = {
     ),
     "vsrt-small": SmallConfig(channels=8, tower_blocks=1, attention_channels=8, segment=4),
     "basicvsr": BasicVSRConfig(channels=8, blocks=1),
+    "basicvsrpp": BasicVSRPlusPlusConfig(channels=8, blocks=1, groups=2),
     "iconvsr": IconVSRConfig(channels=8, blocks=1, extract_blocks=1, groups=2),
     "edvr": EDVRConfig(channels=8, groups=2, extract_blocks=1, reconstruct_blocks=1),
     "tdan": TDANConfig(channels=8, groups=2, extract_blocks=1, reconstruct_blocks=1),

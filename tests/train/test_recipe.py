@@ -32,6 +32,8 @@ GOLDEN = ROOT / "tests" / "golden" / "tiny_cpu.txt"
         "vsrt_m.py",
         "vsrt_m.py:polished",
         "flow_light.py",
+        "basicvsrpp.py",
+        "basicvsrpp.py:vimeo90k",
     ],
 )
 def test_shipped_recipes_load_and_survive_json(name):

@@ -112,7 +112,7 @@ def estimate(
     hr = lr * spec.scale**2
     seen, kept = frames_at_once(spec.context)
     part = lr if tile is None else min(tile, height) * min(tile, width)
-    features = part * FLOAT * width_of(model) * (seen + STEPS)
+    features = part * FLOAT * width_of(model) * (seen * spec.features_per_frame + STEPS)
     # Tiles overlap by at most a quarter, so together they hold at most 16/9 of the pixels.
     tiles = part * spec.scale**2 if low_memory else hr if tile is None else hr * 16 // 9
     made = kept * FRAME * tiles

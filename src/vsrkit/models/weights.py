@@ -20,9 +20,12 @@ from vsrkit.hardware.files import temporary_path
 # Keys under which public files store their tensors, most preferred first.
 CONTAINERS = ("params_ema", "params", "state_dict", "model_state_dict", "model", "net")
 PREFIXES = ("module.", "generator.", "netG.")
-# Tensors that some training frameworks store beside the network: counters, copies, data means.
+# The network in files of mmediting and mmagic, beside discriminators, losses and data means, most
+# preferred first: these frameworks test with the average of the weights where there is one.
+GENERATORS = ("generator_ema.", "generator.")
+# Tensors that some training frameworks store beside the network: counters, data means, losses.
 BOOKKEEPING = re.compile(
-    r"(module\.)?((generator\.)?step_counter$|data_preprocessor\.|generator_ema\.|pixel_loss\.)"
+    r"(module\.)?((generator\.)?step_counter$|data_preprocessor\.|pixel_loss\.)"
 )
 
 
@@ -90,11 +93,15 @@ def _find_tensors(content: Any, path: Path) -> dict[str, Tensor]:
 
 
 def strip_prefix(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Remove a prefix that all names have, such as `module.` of data-parallel training."""
+    """The tensors of the network, without a prefix that all of their names have.
+
+    Such as `module.` of data-parallel training and `generator.` of mmediting.
+    """
     tensors = {name: value for name, value in tensors.items() if not BOOKKEEPING.match(name)}
-    for prefix in PREFIXES:
-        if all(name.startswith(prefix) for name in tensors):
-            tensors = {name.removeprefix(prefix): value for name, value in tensors.items()}
+    for prefix in (PREFIXES[0], *GENERATORS, *PREFIXES):
+        named = {n.removeprefix(prefix): v for n, v in tensors.items() if n.startswith(prefix)}
+        if named and (len(named) == len(tensors) or prefix in GENERATORS):
+            tensors = named
     return tensors
 
 

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from vsrkit.models import (
     basicvsr,
+    basicvsr_plusplus,
     bicubic,
     duf,
     edvr,
@@ -57,6 +58,13 @@ ARCHITECTURES: dict[str, Architecture] = {
         basicvsr.detect,
         basicvsr.public_name,
         basicvsr.translate,
+    ),
+    "basicvsrpp": Architecture(
+        basicvsr_plusplus.BasicVSRPlusPlusConfig,
+        basicvsr_plusplus.BasicVSRPlusPlus,
+        basicvsr_plusplus.detect,
+        basicvsr_plusplus.public_name,
+        basicvsr_plusplus.translate,
     ),
     "iconvsr": Architecture(
         iconvsr.IconVSRConfig,
@@ -131,6 +139,29 @@ MODELS: dict[str, Entry] = {
         "basicvsr",
         basicvsr.BasicVSRConfig(),
         "BasicVSR, trained on Vimeo-90K, blur and subsampling",
+    ),
+    "basicvsrpp-reds4": Entry(
+        "basicvsrpp",
+        basicvsr_plusplus.BasicVSRPlusPlusConfig(),
+        "BasicVSR++, trained on REDS by its authors",
+    ),
+    "basicvsrpp-vimeo90k-bi": Entry(
+        "basicvsrpp",
+        basicvsr_plusplus.BasicVSRPlusPlusConfig(),
+        "BasicVSR++, trained on Vimeo-90K, bicubic",
+    ),
+    "basicvsrpp-vimeo90k-bd": Entry(
+        "basicvsrpp",
+        basicvsr_plusplus.BasicVSRPlusPlusConfig(),
+        "BasicVSR++, trained on Vimeo-90K, blur and subsampling",
+    ),
+    "basicvsrpp-ntire": Entry(
+        "basicvsrpp", basicvsr_plusplus.NTIRE, "Large BasicVSR++ of the NTIRE 2021 challenge"
+    ),
+    "basicvsrpp-ntire-decompress": Entry(
+        "basicvsrpp",
+        basicvsr_plusplus.NTIRE_DECOMPRESS,
+        "Large BasicVSR++ that restores compressed video at its own size",
     ),
     "iconvsr-reds": Entry("iconvsr", iconvsr.REDS, "IconVSR, key frames refilled from 5 frames"),
     "iconvsr-vimeo90k": Entry(
