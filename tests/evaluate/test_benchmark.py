@@ -7,11 +7,12 @@ from torch import Tensor, nn
 
 from vsrkit.data.degrade import BI, degrade, mod_crop
 from vsrkit.data.sets import FrameFiles, FrameSet, PairedClip, open_set
-from vsrkit.errors import DataError
+from vsrkit.errors import DataError, VsrkitError
 from vsrkit.evaluate.benchmark import Stopwatch, evaluate
 from vsrkit.evaluate.metrics import METRICS, measured, psnr, ssim
 from vsrkit.evaluate.protocol import PROTOCOLS, Protocol
-from vsrkit.models.layers.resample import imresize
+from vsrkit.models.bicubic import Bicubic, BicubicConfig
+from vsrkit.models.layers.resample import fitted, imresize
 from vsrkit.models.spec import Carried, Segments, Spec, Window
 from vsrkit.models.zoo import load_model
 from vsrkit.video.images import read_image, write_image
@@ -286,3 +287,21 @@ def test_paired_clips_with_missing_frames_are_partial(tmp_path: Path) -> None:
     frames = FrameFiles(tuple(sorted(tmp_path.glob("*.png"))))
     assert not PairedClip("a", frames, None).partial
     assert PairedClip("a", frames, None, full=3).partial
+
+
+def test_a_protocol_with_a_fixed_scale_reduces_larger_outputs(tmp_path: Path) -> None:
+    """`vid4-x2`: BI x2, the first ten frames; the output of a x4 model is reduced by two."""
+    clip = random_clip(12)
+    rules = PROTOCOLS["vid4-x2"]
+    result = evaluate(load_model("bicubic"), one_clip(tmp_path, clip), rules)
+    assert (result.clips[0].frames, result.protocol.degradation) == (10, BI(2))
+    small = degrade(clip[:10], BI(2))
+    sr = fitted(imresize(small, 4).clamp(0, 1), *clip.shape[-2:])
+    pairs = [[measured(x, channel="y") for x in p] for p in zip(sr, clip[:10], strict=True)]
+    assert result.average["psnr"] == pytest.approx(sum(psnr(*p) for p in pairs) / 10)
+
+
+def test_a_model_of_a_smaller_scale_than_the_protocol_is_refused(tmp_path: Path) -> None:
+    model = Bicubic(BicubicConfig(scale=1))
+    with pytest.raises(VsrkitError, match="vid4-x2 compares at scale 2, this model upscales by 1"):
+        evaluate(model, one_clip(tmp_path, random_clip(2)), PROTOCOLS["vid4-x2"])

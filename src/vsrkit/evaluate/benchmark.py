@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import tee
+from fractions import Fraction
+from itertools import islice, tee
 from pathlib import Path
 from time import perf_counter
 from typing import TypeVar, get_args
@@ -23,6 +24,7 @@ from vsrkit.hardware.threads import single_thread
 from vsrkit.inference.engine import Engine, make_engine, upscale_frames
 from vsrkit.inference.windows import Piece, plan_piece
 from vsrkit.models.ensemble import Ensemble
+from vsrkit.models.layers.resample import fitted
 from vsrkit.models.spec import Window
 from vsrkit.models.weights import file_sha256
 from vsrkit.models.zoo import MODELS, build_model, load_model, local_weights
@@ -245,7 +247,7 @@ def check_clips(
     engine: Engine, frame_set: FrameSet, protocol: Protocol, metrics: Sequence[Metric]
 ) -> None:
     """Raise DataError if a clip does not fit the model, the protocol or the metrics."""
-    context, scale = engine.spec.context, engine.spec.scale
+    context, scale = engine.spec.context, protocol.degradation.scale
     smallest = MS_SMALLEST if "ms_ssim" in metrics else SSIM_SIZE
     for clip in frame_set.clips:
         height, width = clip.hr.size
@@ -291,11 +293,12 @@ def _measure_clip(
     save_frames: Path | None,
     on_progress: OnProgress | None,
 ) -> ClipResult:
-    length, scale = len(clip.hr), engine.spec.scale
+    length, scale = min(len(clip.hr), protocol.length or len(clip.hr)), protocol.degradation.scale
     to_model, to_scores = tee(lr_frames(clip, protocol))  # buffers the model's look-ahead
     outputs = watch.outer(_upscaled(engine, watch.inner(to_model), protocol, length))
     with ClipScores(protocol, metrics) as scores:
-        pairs = zip(outputs, clip.hr.read(), to_scores, clip.hr.names, strict=True)
+        truth, names = islice(clip.hr.read(), length), clip.hr.names[:length]
+        pairs = zip(at_scale(outputs, engine, protocol), truth, to_scores, names, strict=True)
         for number, (sr, hr, small, name) in enumerate(pairs):
             if on_progress:
                 on_progress(clip.name, number, length)
@@ -316,8 +319,22 @@ def _measure_clip(
 
 
 def lr_frames(clip: PairedClip, protocol: Protocol) -> Iterator[Tensor]:
-    """Read the LR frames of a clip, or make them from its HR frames."""
-    return clip.lr.read() if clip.lr else degrade_frames(clip.hr.read(), protocol.degradation)
+    """Read the LR frames of a clip that the protocol uses, or make them from its HR frames."""
+    frames = (clip.lr or clip.hr).read()
+    used = frames if protocol.length is None else islice(frames, protocol.length)
+    return iter(used) if clip.lr else degrade_frames(used, protocol.degradation)
+
+
+def at_scale(
+    outputs: Iterable[Tensor | None], engine: Engine, protocol: Protocol
+) -> Iterator[Tensor | None]:
+    """The outputs of a model at the protocol's scale, resampled if the model has another one."""
+    ratio = Fraction(protocol.degradation.scale, engine.spec.scale)
+    for frame in outputs:
+        if frame is None or ratio == 1:
+            yield frame
+        else:
+            yield fitted(frame, *(int(side * ratio) for side in frame.shape[-2:]))
 
 
 def fit_to_lr(hr: Tensor, lr: Tensor, scale: int, clip: str, frame: str) -> Tensor:

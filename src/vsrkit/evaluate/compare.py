@@ -14,6 +14,7 @@ from vsrkit.data.clips import OnProgress
 from vsrkit.data.sets import FrameSet, PairedClip
 from vsrkit.errors import DataError, VsrkitError
 from vsrkit.evaluate.benchmark import (
+    at_scale,
     check_clips,
     display_names,
     lr_frames,
@@ -103,7 +104,7 @@ def compare_models(
         check_clips(engine, replace(frame_set, clips=chosen), rules, ())
     views = []
     for clip in chosen:
-        number = len(clip.hr) // 2 if frame is None else frame
+        number = min(len(clip.hr), rules.length or len(clip.hr)) // 2 if frame is None else frame
         pictures = _pictures(clip, number, engines, rules, on_progress)
         boxes = [box for name, box in places if name in (None, clip.name)]
         first, *_, truth = pictures.values()
@@ -132,7 +133,7 @@ def _engines(
         model = trained_model(name, untrained=untrained)
         engine = make_engine(model, precision="float32", device=device)
         engines[title] = replace(engine, tile=rules.tile, stitch="paste") if rules.tile else engine
-    if len({engine.spec.scale for engine in engines.values()}) > 1:
+    if not rules.fixed_scale and len({engine.spec.scale for engine in engines.values()}) > 1:
         raise VsrkitError("these models have different scales and cannot be compared side by side")
     return engines
 
@@ -145,14 +146,18 @@ def _pictures(
     on_progress: OnProgress | None,
 ) -> dict[str, Tensor]:
     """Upscale frame `number` of a clip with every model; the ground truth is the last entry."""
-    if not 0 <= number < len(clip.hr):
-        raise DataError(f"clip {clip.name} has frames 0 to {len(clip.hr) - 1}, not {number}")
+    length = min(len(clip.hr), rules.length or len(clip.hr))
+    if not 0 <= number < length:
+        raise DataError(f"clip {clip.name} has frames 0 to {length - 1}, not {number}")
     pictures: dict[str, Tensor] = {}
     for name, engine in engines.items():
         if on_progress:
             on_progress(f"{name}: {clip.name}", len(pictures), len(engines))
         sr = upscale_frames(lr_frames(clip, rules), engine, padding=rules.padding)
-        pictures[name] = next(islice(sr, number, None))  # reads no further than necessary
+        # Reads no further than necessary.
+        found = next(islice(at_scale(sr, engine, rules), number, None))
+        assert found is not None
+        pictures[name] = found
     height, width = next(iter(pictures.values())).shape[-2:]
     pictures[TRUTH] = next(islice(clip.hr.read(), number, None))[..., :height, :width]
     return pictures

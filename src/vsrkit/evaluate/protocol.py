@@ -32,10 +32,16 @@ class Protocol:
     rounded: bool = True  # round the output to 8 bits before comparing
     degradation: Degradation = BI_X4
     tile: int | None = None  # run on tiles of this many LR pixels, overlapping by half
+    length: int | None = None  # frames of each clip that are used, from the first; None for all
+    # Whether the degradation's scale is that of the comparison: the output of a model with a larger
+    # one is reduced to it, as `upscale --scale` does. Otherwise the scale is that of the model.
+    fixed_scale: bool = False
 
     @property
     def lr_kind(self) -> LrKind | None:
         """The kind of LR files this protocol can use; None if LR is always made from HR."""
+        if self.fixed_scale:
+            return None
         match self.degradation:
             case BI():
                 return "bi"
@@ -46,6 +52,13 @@ class Protocol:
 
     def at_scale(self, scale: int) -> "Protocol":
         """Return the same protocol for a model of another scale."""
+        if self.fixed_scale:
+            if scale < self.degradation.scale:
+                raise VsrkitError(
+                    f"the protocol {self.name} compares at scale {self.degradation.scale}, this "
+                    f"model upscales by {scale}; choose another protocol or model"
+                )
+            return self
         return replace(self, degradation=replace(self.degradation, scale=scale))
 
     def counts(self, number: int, length: int) -> bool:
@@ -74,6 +87,8 @@ class Protocol:
             "centre": "centre frame only",
             "inner": "without first and last 2 frames",
         }[self.scored]
+        if self.length is not None:
+            frames += f" of the first {self.length}"
         tiles = f", {self.tile}-pixel tiles overlapping by half, hard edges" if self.tile else ""
         return (
             f"{self.name}: {channel} of {depth}, border {self.border}, {frames}, "
@@ -97,6 +112,7 @@ PROTOCOLS: dict[str, Protocol] = {
         replace(_VID4, name="vid4-crf15", degradation=CRF(15)),
         replace(_VID4, name="vid4-crf25", degradation=CRF(25)),
         replace(_VID4, name="vid4-crf35", degradation=CRF(35)),
+        replace(_VID4, name="vid4-x2", degradation=BI(2), fixed_scale=True, length=10),
         # The settings of the VSR-Transformer authors for their released weights.
         replace(_REDS4, name="reds4-release", tile=64),
         replace(_VID4, name="vid4-release", tile=64),
