@@ -87,6 +87,7 @@ SHORTER = {
         "--set warm_start=runs/vsrt-m/best.safetensors,flow=runs/flow-light/best.safetensors "
         "--set validation=car05_001,hitachi_isee5_001,nyvtg_006,tpvtg_003,set8_motorbike"
     ): POLISHED_RUN,
+    "vsrkit theory layers -o theory": "--k 2 --seeds 1 --steps 2",
     "vsrkit doctor": "--no-self-test",  # tests/test_doctor.py runs it
     "vsrkit upscale my-videos my-large-videos": "-m bicubic",
     "vsrkit upscale frames large --frame-rate 24": "-m bicubic",
@@ -119,6 +120,9 @@ ENDS_WITH = {
 }
 # Commands that cannot run in a test -> reason.
 NOT_RUN = {
+    "vsrkit reproduce ablation -m vsrt-reds --data REDS --processes 8": (
+        "needs REDS; tests/research/reproduce/test_published_ablation.py runs a small network"
+    ),
     "make demo": "creates an environment; tests/cli/test_cli.py runs the demo",
     "make test": "runs this test",
     "vsrkit demo": "takes long; tests/cli/test_cli.py runs it with a faster model",

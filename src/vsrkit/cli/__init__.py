@@ -11,6 +11,7 @@ import typer
 from vsrkit.cli import (
     evaluate,
     models,
+    reproduce,
     research,
     support,
     train,
@@ -26,7 +27,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for group in (upscale, support, models, evaluate, research, train):
+for group in (upscale, support, models, evaluate, research, reproduce, train):
     app.add_typer(group.commands)
 
 

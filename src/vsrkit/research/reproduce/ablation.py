@@ -79,11 +79,17 @@ def run_ablation(
                 validations=plan.validations,
                 seed=seed,
             )
-            _train(config, f"{variant.name}, seed {seed}", on_progress)
+            train_or_resume(config, f"{variant.name}, seed {seed}", on_progress)
     return plan
 
 
-def _train(config: TrainConfig, what: str, on_progress: OnProgress | None) -> None:
+def train_or_resume(config: TrainConfig, what: str, on_progress: OnProgress | None) -> None:
+    """Train one run, from its last state if it has one.
+
+    config: of the run.
+    what: the name of the run in messages.
+    on_progress: as for `train`.
+    """
     resume = Path(config.run_dir, "state.safetensors").exists()
     try:
         train(config, resume=resume, on_progress=on_progress)
@@ -96,10 +102,15 @@ def _train(config: TrainConfig, what: str, on_progress: OnProgress | None) -> No
 def chosen_variants(settings: Settings) -> list[Variant]:
     """The variants that the settings select, always with the full model."""
     known = variants_of(settings.model, settings.frames or PRESET_FRAMES)
+    return select_variants(known, settings.variants)
+
+
+def select_variants(known: Sequence[Variant], chosen: Sequence[str]) -> list[Variant]:
+    """The variants of these names, or all, always with the full model."""
     names = [v.name for v in known]
-    if unknown := [name for name in settings.variants if name not in names]:
+    if unknown := [name for name in chosen if name not in names]:
         raise VsrkitError(f"no variant called {unknown[0]!r}; known variants: {', '.join(names)}")
-    return [v for v in known if not settings.variants or v.name in ("full", *settings.variants)]
+    return [v for v in known if not chosen or v.name in ("full", *chosen)]
 
 
 def run_dir(folder: Path, variant: Variant, seed: int) -> Path:
@@ -200,7 +211,7 @@ def time_variant(
             variant, settings, folder, place, steps=TIMED_STEPS, validations=1, seed=0
         )
         begin = time.perf_counter()
-        _train(config, f"timing of {variant.name}", on_progress)
+        train_or_resume(config, f"timing of {variant.name}", on_progress)
         whole = time.perf_counter() - begin
         steps = [seconds for _, seconds in read_log(place, "seconds")]
     step = sorted(steps[1:])[len(steps[1:]) // 2]

@@ -1,7 +1,7 @@
 """Write the results of an ablation next to those of the paper: tables and curves."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
@@ -54,10 +54,10 @@ def ablation_rows(plan: Plan, folder: Path) -> list[AblationRow]:
                 parameters=sum(p.numel() for p in variant.build().parameters()),
                 seeds=len(own),
                 steps=plan.steps,
-                psnr_y=_mean(own),
+                psnr_y=mean(own),
                 psnr_y_low=min(own),
                 psnr_y_high=max(own),
-                difference=_mean(differences),
+                difference=mean(differences),
                 difference_low=min(differences),
                 difference_high=max(differences),
                 published_psnr=paper,
@@ -78,7 +78,8 @@ def _last_scores(plan: Plan, variant: Variant, folder: Path) -> list[float]:
     return [read_log(run_dir(folder, variant, seed), "psnr_y")[-1][1] for seed in seeds]
 
 
-def _mean(values: Sequence[float]) -> float:
+def mean(values: Sequence[float]) -> float:
+    """The mean of at least one value."""
     return sum(values) / len(values)
 
 
@@ -101,9 +102,9 @@ def as_markdown(plan: Plan, rows: Sequence[AblationRow]) -> str:
         "|---|---|---|---|---|---|---|",
     ]
     for row in rows:
-        spread = _spread(row.psnr_y_low, row.psnr_y_high, "") if row.seeds > 1 else ""
+        over_seeds = spread(row.psnr_y_low, row.psnr_y_high, "") if row.seeds > 1 else ""
         spread_to_full = (
-            _spread(row.difference_low, row.difference_high, "+")
+            spread(row.difference_low, row.difference_high, "+")
             if row.seeds > 1 and row.variant != "full"
             else ""
         )
@@ -112,14 +113,14 @@ def as_markdown(plan: Plan, rows: Sequence[AblationRow]) -> str:
             "-" if row.published_difference is None else f"{row.published_difference:+.2f}"
         )
         lines.append(
-            f"| {row.variant} | {row.parameters:,} | {row.psnr_y:.3f}{spread} | "
+            f"| {row.variant} | {row.parameters:,} | {row.psnr_y:.3f}{over_seeds} | "
             f"{row.difference:+.3f}{spread_to_full} | {printed} | {printed_to_full} | "
             f"{row.seconds_per_step:.2f} |"
         )
     return "\n".join([*lines, "", describe(plan)]) + "\n"
 
 
-def _spread(low: float, high: float, sign: str) -> str:
+def spread(low: float, high: float, sign: str) -> str:
     """The lowest and the highest over seeds."""
     return f" ({low:{sign}.3f} to {high:{sign}.3f})"
 
@@ -138,17 +139,28 @@ def describe(plan: Plan) -> str:
 
 def ablation_figure(plan: Plan, folder: Path) -> plots.Figure:
     """PSNR and training loss of every variant against steps."""
+    seeds = range(plan.settings.seeds)
+    runs = {
+        variant.name: [run_dir(folder, variant, seed) for seed in seeds]
+        for variant in chosen_variants(plan.settings)
+    }
+    return curves_figure(f"Ablation of {plan.settings.model}", runs)
+
+
+def curves_figure(title: str, runs: Mapping[str, Sequence[Path]]) -> plots.Figure:
+    """PSNR and training loss against steps.
+
+    title: of the figure.
+    runs: the folders of the runs of each variant, one for each seed.
+    """
 
     def draw(axes: plots.Axes, name: str) -> None:
-        for number, variant in enumerate(chosen_variants(plan.settings)):
-            logs = [
-                dict(read_log(run_dir(folder, variant, seed), name))
-                for seed in range(plan.settings.seeds)
-            ]
+        for number, (variant, places) in enumerate(runs.items()):
+            logs = [dict(read_log(place, name)) for place in places]
             steps = sorted(set.intersection(*(set(log) for log in logs)))  # logged by all seeds
             values = [[log[step] for step in steps] for log in logs]
             colour, marked = plots.COLOURS[number % len(plots.COLOURS)], name == "psnr_y"
-            plots.draw_seeds(axes, variant.name, steps, values, colour=colour, marked=marked)
+            plots.draw_seeds(axes, variant, steps, values, colour=colour, marked=marked)
         plots.label_panel(axes, LABELS[name], x="step", y=LABELS[name])
 
-    return plots.panel_figure(f"Ablation of {plan.settings.model}", list(LABELS), draw)
+    return plots.panel_figure(title, list(LABELS), draw)

@@ -81,12 +81,12 @@ def _vsrt() -> list[Variant]:
     full = Variant(name="full", config=SMALL_VSRT, frames=5, published="VSR-Transformer")
     return [
         full,
-        _changed(full, "w/o STCSA", published="VSR-Transformer w/o STCSA", attention="none"),
-        _changed(full, "w/o BOFF", published="VSR-Transformer w/o BOFF", feed_forward="towers"),
-        _changed(full, "w/o flow", flow=False),
-        _changed(full, "plain Transformer block", attention="linear", feed_forward="token"),
-        dataclasses.replace(_changed(full, "3 frames", published=THREE_FRAMES, frames=3), frames=3),
-        dataclasses.replace(_changed(full, "1 frame", frames=1), frames=1),
+        changed(full, "w/o STCSA", published="VSR-Transformer w/o STCSA", attention="none"),
+        changed(full, "w/o BOFF", published="VSR-Transformer w/o BOFF", feed_forward="towers"),
+        changed(full, "w/o flow", flow=False),
+        changed(full, "plain Transformer block", attention="linear", feed_forward="token"),
+        dataclasses.replace(changed(full, "3 frames", published=THREE_FRAMES, frames=3), frames=3),
+        dataclasses.replace(changed(full, "1 frame", frames=1), frames=1),
     ]
 
 
@@ -94,21 +94,21 @@ def _preset(config: SmallConfig, frames: int) -> list[Variant]:
     full = Variant(name="full", config=config, frames=frames, published="VSR-Transformer")
     return [
         full,
-        _changed(full, "w/o STCSA", published="VSR-Transformer w/o STCSA", attention=False),
-        _changed(full, "w/o flow", flow="none"),
-        _changed(full, "w/o BOFF", published="VSR-Transformer w/o BOFF", propagation="none"),
-        _changed(full, "hop, not carried", propagation="hop"),
+        changed(full, "w/o STCSA", published="VSR-Transformer w/o STCSA", attention=False),
+        changed(full, "w/o flow", flow="none"),
+        changed(full, "w/o BOFF", published="VSR-Transformer w/o BOFF", propagation="none"),
+        changed(full, "hop, not carried", propagation="hop"),
         # Every output frame depends on this many frames, in training and in use.
         dataclasses.replace(
-            _changed(full, "3 frames", published=THREE_FRAMES, segment=1, warmup=1), frames=3
+            changed(full, "3 frames", published=THREE_FRAMES, segment=1, warmup=1), frames=3
         ),
         # The same clips, each frame on its own. As many single frames from different clips would
         # train any network better, because the gradient of a step would be less noisy.
-        _changed(full, "1 frame", propagation="none", reach=0),
+        changed(full, "1 frame", propagation="none", reach=0),
     ]
 
 
-def _changed(full: Variant, name: str, *, published: str = "", **changes: Any) -> Variant:
+def changed(full: Variant, name: str, *, published: str = "", **changes: Any) -> Variant:
     """The full model with other settings of its config."""
     config = dataclasses.replace(full.config, **changes)
     return dataclasses.replace(full, name=name, config=config, published=published)
