@@ -28,12 +28,12 @@ from vsrkit.upscale.produce import (
     JobEvent,
     OnEvent,
     PartDone,
-    PictureReader,
     TileHalved,
     produce,
 )
 from vsrkit.upscale.work_folder import Part, WorkFolder
 from vsrkit.video.read import Source
+from vsrkit.video.seek import PictureReader
 
 log = logging.getLogger("vsrkit")
 

@@ -119,7 +119,11 @@ def upscale_video(
         manifest = _manifest(folder, earlier, resolved, video, on_progress)
         index = manifest.index
         names = image_names(goal, video, len(index.times)) if goal.images else ()
-        parts = list(plan_parts(index.shots, spec.context, stride=stride, names=names))
+        parts = list(
+            plan_parts(
+                index.shots, spec.context, stride=stride, names=names, seek_table=index.seek_table
+            )
+        )
         job = _context(video, goal, prepared)
         resumed = len(index.times)
         if not cleanup_only:

@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -15,7 +16,6 @@ from vsrkit.models.spec import Carried, Context
 from vsrkit.upscale.options import OnProgress, Progress
 from vsrkit.upscale.produce import (
     PartPiece,
-    PictureReader,
     read_pieces,
     scan,
     upscale_pieces,
@@ -24,6 +24,7 @@ from vsrkit.upscale.produce import (
 from vsrkit.upscale.work_folder import Part
 from vsrkit.video.images import write_image
 from vsrkit.video.read import Source, orient
+from vsrkit.video.seek import PictureReader
 
 LINE = 4  # pixels; width of the white line between the two pictures
 
@@ -55,7 +56,10 @@ def preview_video(
     index = scan(source, on_progress)
     wanted = [chosen(shot, frames) for shot in index.shots]
     parts = [
-        _part(number, shot, wanted[number], engine.spec.context, stride)
+        replace(
+            _part(number, shot, wanted[number], engine.spec.context, stride),
+            seek_table=index.seek_table,
+        )
         for number, shot in enumerate(index.shots)
     ]
     total = sum(len(numbers) for numbers in wanted)

@@ -26,6 +26,7 @@ from vsrkit.video.encode import encode_frames, packet_chunks
 from vsrkit.video.images import encode_png
 from vsrkit.video.probe import UPRIGHT, Orientation
 from vsrkit.video.read import WHOLE_VIDEO, Picture, Source, orient
+from vsrkit.video.seek import EMPTY_TABLE, PictureReader, SeekTable, SeekTableBuilder
 
 PART_FRAMES = 48  # least number in every part but the last: the most that a crash can cost
 STRIPE = 128  # rows that are converted to RGB at once if frames are never whole
@@ -82,11 +83,14 @@ def scan(source: Source, on_progress: OnProgress) -> Index:
     total = source.info.frames if source.span == WHOLE_VIDEO else None
     times: list[int] = []
     durations: list[int] = []
+    seek_table = SeekTableBuilder(deinterlaced=source.deinterlaced)
 
     def frames() -> Iterator[Tensor]:
         for picture in source.pictures():
             times.append(picture.time)
             durations.append(picture.duration)
+            if not source.images:
+                seek_table.add(picture)
             yield picture.rgb().clamp(0, 1)
 
     cuts = []
@@ -97,7 +101,8 @@ def scan(source: Source, on_progress: OnProgress) -> Index:
     if not times:
         raise VideoError(f"{source.path} has no frames between --start and --end")
     usual = round(1 / source.info.frame_rate / source.info.time_base)
-    return Index(tuple(times), durations[-1] or max(1, usual), tuple(cuts))
+    last_duration = durations[-1] or max(1, usual)
+    return Index(tuple(times), last_duration, tuple(cuts), seek_table.table())
 
 
 def fingerprint(source: Source) -> str:
@@ -126,6 +131,7 @@ def plan_parts(
     stride: int = 1,
     frames: int | None = None,
     names: Sequence[str] = (),
+    seek_table: SeekTable = EMPTY_TABLE,
 ) -> Iterator[Part]:
     """Divide a video into parts; they depend on the video and the model only.
 
@@ -136,26 +142,34 @@ def plan_parts(
     stride: frames to keep of each window, see `plan_pieces`.
     frames: least number of frames of a part; None takes PART_FRAMES.
     names: of the images of all frames, if images are written.
+    seek_table: of the video, to find the frames of each part.
     """
     least = PART_FRAMES if frames is None else frames
     pieces: list[PiecePlan] = []
-    number = start = stop = 0
+    number = before = start = stop = 0
+
+    def part() -> Part:
+        # Those of the part before too, which a part with a `lead` reads.
+        rows = seek_table.between(min(before, *pieces[0].frames), max(pieces[-1].frames) + 1)
+        images = tuple(names[start:stop])
+        return Part(number, start, stop, tuple(pieces), images, seek_table=rows)
+
     for shot in shots:
         for piece in plan_pieces(shot.start, shot.stop, context, stride=stride):
             pieces.append(piece)
             stop = piece.kept[-1] + 1
             if stop - start >= least:
-                yield Part(number, start, stop, tuple(pieces), tuple(names[start:stop]))
-                pieces, number, start = [], number + 1, stop
+                yield part()
+                pieces, number, before, start = [], number + 1, start, stop
     if pieces:
-        yield Part(number, start, stop, tuple(pieces), tuple(names[start:stop]))
+        yield part()
 
 
 def produce(
     parts: Iterable[Part],
     job: JobContext,
     engine: Engine,
-    reader: "PictureReader",
+    reader: PictureReader,
     on_event: OnEvent,
     *,
     write: Write,
@@ -175,44 +189,6 @@ def produce(
         _write_part(part, frames, job, on_event, write)
 
 
-class PictureReader:
-    """Pictures of a source by number, read forward; it stays open from part to part.
-
-    Pictures are held as decoded, in an eighth of the memory of RGB.
-    """
-
-    def __init__(self, source: Source) -> None:
-        self.source = source
-        self._held: dict[int, Picture] = {}
-        self._open()
-
-    def _open(self) -> None:
-        self._pictures = enumerate(self.source.pictures())
-        self._next = 0
-
-    def read(self, numbers: Sequence[int]) -> list[Picture]:
-        """The pictures with these numbers; those before the smallest one are dropped.
-
-        Never seeks: frames decoded after a seek can differ from those decoded in a row.
-        """
-        first, last = min(numbers), max(numbers)
-        self._held = {n: picture for n, picture in self._held.items() if n >= first}
-        if first < self._next and first not in self._held:
-            self._held.clear()
-            self._open()
-        while self._next <= last:
-            number, picture = next(self._pictures, (None, None))
-            if number is None or picture is None:
-                raise VideoError(
-                    f"{self.source.path} has fewer frames than when it was scanned; if the file "
-                    "has changed, run again with --restart"
-                )
-            self._next = number + 1
-            if number >= first:
-                self._held[number] = picture
-        return [self._held[n] for n in numbers]
-
-
 def read_pieces(
     parts: Iterable[Part],
     reader: PictureReader,
@@ -221,7 +197,8 @@ def read_pieces(
     """Read the pieces of the parts, each after the pieces that lead up to its state."""
     for part in parts:
         for plan in (*part.lead, *part.pieces):
-            yield part, make_piece(reader.read(plan.frames), reader.source, plan)
+            pictures = reader.read(plan.frames, part.seek_table)
+            yield part, make_piece(pictures, reader.source, plan)
 
 
 def whole_piece(pictures: Sequence[Picture], source: Source, plan: PiecePlan) -> Piece:

@@ -19,11 +19,11 @@ from vsrkit.upscale.produce import (
     JobContext,
     JobEvent,
     PartDone,
-    PictureReader,
     TileHalved,
     produce,
 )
 from vsrkit.upscale.work_folder import Manifest, Part, WorkFolder
+from vsrkit.video.seek import PictureReader
 
 log = logging.getLogger("vsrkit")
 

@@ -20,7 +20,9 @@ from vsrkit.hardware.files import temporary_path, write_atomically
 from vsrkit.inference.windows import PiecePlan
 from vsrkit.upscale.options import ResolvedOptions
 from vsrkit.video.codecs import DEFAULT_CODECS
-from vsrkit.video.read import Source, find_numbered
+from vsrkit.video.images import find_numbered
+from vsrkit.video.read import Source
+from vsrkit.video.seek import EMPTY_TABLE, SeekTable
 from vsrkit.video.timestamps import Clock
 
 IMAGES = "frames"  # folder of finished images in the work folder
@@ -34,6 +36,7 @@ class Index:
     times: tuple[int, ...]  # in units of the source's time base
     last_duration: int
     cuts: tuple[int, ...]
+    seek_table: SeekTable = EMPTY_TABLE  # empty in manifests of earlier versions
 
     @property
     def shots(self) -> list[range]:
@@ -56,6 +59,7 @@ class Part:
     names: tuple[str, ...] = ()  # of its images, if images are written
     # Pieces before the first one that are run for the recurrent state, without output.
     lead: tuple[PiecePlan, ...] = ()
+    seek_table: SeekTable = EMPTY_TABLE  # at least of the frames of all pieces
 
     @property
     def file(self) -> str:

@@ -7,6 +7,7 @@ counterpart of even length where it is sited between two.
 """
 
 import re
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -157,6 +158,23 @@ def to_rgb(picture: VideoFrame, colour: Colour, rows: slice = slice(None)) -> Te
             for part in _stripes(stop - start):
                 rgb[channel, part] = _weighted_sum([y[part], u[part], v[part]], weights)
     return torch.from_numpy(rgb)
+
+
+def checksum(picture: VideoFrame) -> int:
+    """CRC-32 of the visible samples of a picture, its format, size and colour tags."""
+    kind = picture.format.name, picture.height, picture.width
+    tags = picture.colorspace, picture.color_range
+    name = planar_format(picture.format.name)
+    if name != picture.format.name:
+        picture = picture.reformat(format=name)
+    layout = layout_of(name)
+    assert layout is not None
+    crc = zlib.crc32(repr((kind, tags)).encode())
+    for plane in picture.planes:
+        samples = _samples(plane, layout.bits)  # without the padding at the end of each line
+        for rows in _stripes(plane.height):
+            crc = zlib.crc32(np.ascontiguousarray(samples[rows]).data, crc)
+    return crc
 
 
 def from_rgb(frame: Tensor | Rows, name: str, colour: Colour) -> VideoFrame:

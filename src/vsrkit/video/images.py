@@ -42,6 +42,18 @@ def natural_order(path: Path) -> list[tuple[int, Any]]:
     return [(0, int(part)) if part.isdigit() else (1, part) for part in parts]
 
 
+def find_numbered(pattern: Path) -> list[Path]:
+    """The files that match a pattern such as `%04d.png`, in numerical order."""
+    before, after = re.split(r"%0?\d*d", pattern.name, maxsplit=1)
+    name = re.compile(re.escape(before) + r"(\d+)" + re.escape(after))
+    if not pattern.parent.is_dir():
+        return []
+    found = [
+        (match, path) for path in pattern.parent.iterdir() if (match := name.fullmatch(path.name))
+    ]
+    return [path for match, path in sorted(found, key=lambda pair: int(pair[0][1]))]
+
+
 def read_image(path: Path) -> Tensor:
     """Read a frame (3, H, W) float32 RGB in [0, 1]; alpha is dropped."""
     pixels = _decode(path)

@@ -3,23 +3,25 @@
 import logging
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 import av
 import torch
+from av.format import Flags
 from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 from torch import Tensor
 
 from vsrkit.errors import VideoError
-from vsrkit.video.colour import FULL, Colour, to_rgb
+from vsrkit.video.colour import FULL, Colour, checksum, to_rgb
 from vsrkit.video.images import (
     DECODERS,
+    find_numbered,
     is_image,
     natural_order,
     read_image,
@@ -36,6 +38,16 @@ Span = tuple[Fraction, Fraction | None]  # seconds from the first frame: begin a
 Deinterlace: TypeAlias = Literal["auto", "always", "never"]  # auto: video flagged as interlaced
 WHOLE_VIDEO: Span = (Fraction(0), None)
 OnDamaged = Callable[[Exception], None]
+# Streams in which FFmpeg guesses the position of a time. Times may repeat or be missing.
+UNINDEXED = Flags.ts_discont | Flags.no_timestamps
+
+
+class EntryPoint(NamedTuple):
+    """Where a key frame is in its file; None for what is unknown."""
+
+    timestamp: int | None  # display time, in units of the source's time base
+    decode_time: int | None  # the same unit
+    position: int | None  # byte where its packet begins
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +57,9 @@ class Picture:
     time: int  # in units of the source's time base
     duration: int  # the same unit; 0 if unknown
     read: Callable[[slice], Tensor]  # rows -> (3, H, W) float32
+    checksum: Callable[[], int] = int  # of the decoded samples; 0 for an image file
+    timestamp: int | None = None  # the time that the file states, if it does
+    entry: EntryPoint | None = None  # of a key frame
 
     def rgb(self, rows: slice = slice(None)) -> Tensor:
         """All rows or some as (3, H, W) float32 RGB; 0 is black, 1 is white, not clipped."""
@@ -73,6 +88,16 @@ class Source:
         """The same frames as RGB (3, H, W)."""
         return (picture.rgb() for picture in self.pictures())
 
+    @property
+    def format_flags(self) -> Flags:
+        """FFmpeg's description of the container of a video."""
+        return Flags(av.ContainerFormat(self.info.container.split(",")[0], "r").flags)
+
+    @property
+    def deinterlaced(self) -> bool:
+        """Whether the frames pass through a deinterlacing filter."""
+        return self.deinterlace == "always" or (self.info.interlaced and self.deinterlace == "auto")
+
     def oriented_size(self, height: int, width: int) -> tuple[int, int]:
         """(height, width) of a picture after the rotation of this source."""
         return (width, height) if self.info.rotation % 180 else (height, width)
@@ -81,14 +106,26 @@ class Source:
         for number, path in enumerate(self.images):
             yield Picture(number, 1, partial(_read_image, path, self.info))
 
-    def _read_video(self, on_damaged: OnDamaged | None) -> Iterator[Picture]:
+    def pictures_after_seek(self, entry: EntryPoint) -> Iterator[Picture]:
+        """Frames from a key frame of a video on, or from somewhere before it, without the span.
+
+        The first frames may be damaged or missing: nothing is certain after a seek.
+        """
+        return self._read_video(None, entry)
+
+    def _read_video(
+        self, on_damaged: OnDamaged | None, entry: EntryPoint | None = None
+    ) -> Iterator[Picture]:
         with open_container(self.path) as container:
             stream = video_stream(container, self.path)
             # Not frame threads: concealment of damaged frames must not depend on timing.
             stream.thread_type = "SLICE"
+            stream.codec_context.copy_opaque = True
+            if entry:
+                seek(container, stream, entry)
             decoded = decode(container, stream, self.path, on_damaged)
-            every = self.deinterlace == "always"
-            if every or (self.info.interlaced and self.deinterlace == "auto"):
+            if self.deinterlaced:
+                every = self.deinterlace == "always"
                 decoded = deinterlace_frames(decoded, stream, every=every)
             yield from with_timestamps(decoded, self.info)
 
@@ -154,19 +191,7 @@ def select_span(pictures: Iterator[Picture], source: Source) -> Iterator[Picture
         if end is not None and seconds >= end:
             return
         if seconds >= begin:
-            yield Picture(last, picture.duration, picture.read)
-
-
-def find_numbered(pattern: Path) -> list[Path]:
-    """The files that match a pattern such as `%04d.png`, in numerical order."""
-    before, after = re.split(r"%0?\d*d", pattern.name, maxsplit=1)
-    name = re.compile(re.escape(before) + r"(\d+)" + re.escape(after))
-    if not pattern.parent.is_dir():
-        return []
-    found = [
-        (match, path) for path in pattern.parent.iterdir() if (match := name.fullmatch(path.name))
-    ]
-    return [path for match, path in sorted(found, key=lambda pair: int(pair[0][1]))]
+            yield replace(picture, time=last)
 
 
 def _image_source(path: Path, images: list[Path], rate: Fraction) -> Source:
@@ -199,6 +224,20 @@ def _read_image(path: Path, info: VideoInfo, rows: slice) -> Tensor:
     return frame[:, rows]
 
 
+def seek(container: av.container.InputContainer, stream: VideoStream, entry: EntryPoint) -> None:
+    """Move to a key frame, or to somewhere before it."""
+    flags = Flags(container.format.flags)
+    if flags & UNINDEXED and not flags & Flags.no_byte_seek and entry.position is not None:
+        container.seek(entry.position, unsupported_byte_offset=True, stream=stream)
+        return
+    # The index of some containers has display times, that of others decoding times.
+    shown = flags & Flags.seek_to_pts or container.format.name.startswith("matroska")
+    time = entry.timestamp if shown or entry.decode_time is None else entry.decode_time
+    if time is None:
+        raise VideoError(f"{container.name} has no timestamps to seek to")
+    container.seek(time, stream=stream)
+
+
 def decode(
     container: av.container.InputContainer,
     stream: VideoStream,
@@ -209,6 +248,8 @@ def decode(
     damaged, any_frame = 0, False
     try:
         for packet in container.demux(stream):
+            if packet.is_keyframe:
+                packet.opaque = packet.dts, packet.pos  # the decoder copies it to the frame
             try:
                 frames = packet.decode()
             except (av.FFmpegError, ValueError) as error:
@@ -279,7 +320,16 @@ def with_timestamps(pictures: Iterator[VideoFrame], info: VideoInfo) -> Iterator
         time = expected if picture.pts is None else round(picture.pts * ticks)
         duration = round((picture.duration or 0) * ticks)
         expected = time + (duration or step)
-        yield Picture(time, duration, partial(_rgb, picture, info))
+        timestamp = None if picture.pts is None else time
+        place = picture.opaque if isinstance(picture.opaque, tuple) else (None, None)
+        yield Picture(
+            time,
+            duration,
+            partial(_rgb, picture, info),
+            checksum=partial(checksum, picture),
+            timestamp=timestamp,
+            entry=EntryPoint(timestamp, *place) if picture.key_frame else None,
+        )
 
 
 def _rgb(picture: VideoFrame, info: VideoInfo, rows: slice) -> Tensor:
