@@ -30,6 +30,7 @@ from vsrkit.models.toflow import TOFlowConfig
 from vsrkit.models.vespcn import VESPCNConfig
 from vsrkit.models.vsrt import VSRTConfig
 from vsrkit.models.vsrt_small import SmallConfig
+from vsrkit.models.vsrt_stream import StreamConfig
 from vsrkit.models.weights import fill
 from vsrkit.models.zoo import ARCHITECTURES, load_model, save_model
 
@@ -45,6 +46,7 @@ SMALL = {
         size=16,
     ),
     "vsrt-small": SmallConfig(channels=8, tower_blocks=1, attention_channels=8, segment=4),
+    "vsrt-stream": StreamConfig(channels=8, blocks=1, flow_channels=8),
     "basicvsr": BasicVSRConfig(channels=8, blocks=1),
     "basicvsrpp": BasicVSRPlusPlusConfig(channels=8, blocks=1, groups=2),
     "iconvsr": IconVSRConfig(channels=8, blocks=1, extract_blocks=1, groups=2),
@@ -60,7 +62,7 @@ SMALL = {
     "vespcn": VESPCNConfig(channels=8, layers=4),
     "spmc": SPMCConfig(channels=4),
 }
-WITHOUT_PUBLIC_FILES = ("bicubic", "vsrt-small")
+WITHOUT_PUBLIC_FILES = ("bicubic", "vsrt-small", "vsrt-stream")
 FLOAT32 = Precision("float32", channels_last=False)
 
 

@@ -7,7 +7,7 @@ import torch
 
 from vsrkit.errors import VsrkitError
 from vsrkit.models.basicvsr import BasicVSR, BasicVSRConfig
-from vsrkit.models.vsrt_small import SmallConfig, VSRTSmall
+from vsrkit.models.vsrt_small import SmallConfig, VSRTSmall, stacked_weight
 
 TINY = SmallConfig(channels=8, tower_blocks=1, head_blocks=1, attention_channels=4)
 
@@ -38,10 +38,19 @@ def test_frames_below_sixteen_pixels_are_an_error():
 
 
 @pytest.mark.parametrize("keep", [slice(0, 1), slice(2, 5), slice(6, 7), slice(0, 7)])
-@pytest.mark.parametrize("propagation", ["carried", "hop", "none"])
-def test_keep_gives_the_same_bits(keep, propagation):
-    model = awake(replace(TINY, propagation=propagation))
-    clip = torch.rand(1, 7, 3, 20, 24)
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"propagation": "carried"},
+        {"propagation": "hop"},
+        {"propagation": "none"},
+        {"flow_hypotheses": True, "frame_hypotheses": True},
+        {"stack": 2, "segment": 4},
+    ],
+)
+def test_keep_gives_the_same_bits(keep, change):
+    model = awake(replace(TINY, **change))
+    clip = torch.rand(1, 7, 3, 32, 36)
     with torch.no_grad():
         assert torch.equal(model(clip, keep=keep), model(clip)[:, keep])
 
@@ -74,6 +83,8 @@ def test_carried_sees_the_whole_clip_and_hop_only_its_neighbours():
         {"flow": "spynet"},
         {"tail": "two-stage"},
         {"reach": 2},
+        {"flow_hypotheses": True},
+        {"frame_hypotheses": True},
     ],
 )
 def test_every_option_changes_the_output_and_trains(change):
@@ -132,3 +143,34 @@ def test_a_width_of_zero_is_no_block():
     model = VSRTSmall(replace(TINY, backward_widths=(4, 0, 8), forward_widths=(0, 0, 2)))
     assert [b.conv1.out_channels for b in model.backward_tower.main[2]] == [4, 8]
     assert [b.conv1.out_channels for b in model.forward_tower.main[2]] == [2]
+
+
+@torch.no_grad()
+def test_scale_2_sees_the_mean_of_2x2_pixels_with_inherited_weights():
+    """Where all 2x2 pixels are equal, the detail is that of the model for single pixels."""
+    one, two = awake(TINY), VSRTSmall(replace(TINY, stack=2)).eval()
+    tensors = one.state_dict()
+    for name in ("backward_tower.main.0.weight", "forward_tower.main.0.weight"):
+        tensors[name] = stacked_weight(tensors[name], 2)
+    two.load_state_dict(tensors)
+    small = torch.rand(1, 3, 3, 16, 20)
+    large = small.repeat_interleave(2, -1).repeat_interleave(2, -2)
+    detail = one(small) - upsampled(small, 4)
+    # Weights of equal pixels are added in another order.
+    torch.testing.assert_close(two(large) - upsampled(large, 2), detail, rtol=0, atol=1e-5)
+
+
+def upsampled(clip: torch.Tensor, scale: int) -> torch.Tensor:
+    frames = torch.nn.functional.interpolate(
+        clip.flatten(0, 1), scale_factor=scale, mode="bilinear"
+    )
+    return frames.unflatten(0, clip.shape[:2])
+
+
+def test_scale_2_takes_even_sizes_from_32():
+    model = VSRTSmall(replace(TINY, stack=2))
+    assert (model.spec.scale, model.spec.multiple, model.spec.minimum) == (2, 2, 32)
+    with pytest.raises(VsrkitError, match="multiples of 2, got 33x32"):
+        model(torch.rand(1, 1, 3, 33, 32))
+    with pytest.raises(ValueError, match="stack must be 1"):
+        VSRTSmall(replace(TINY, stack=3))

@@ -159,5 +159,5 @@ def test_models_that_output_the_centre_are_compared_with_the_centre():
 
 
 def test_steadiness_is_refused_for_models_without_its_flow():
-    with pytest.raises(VsrkitError, match="steadiness needs the flow of vsrt-s or vsrt-m"):
+    with pytest.raises(VsrkitError, match="steadiness needs the flow of a preset"):
         PsnrLoss(RRN(RRNConfig(channels=4, blocks=1)), steadiness=1.0)

@@ -1,5 +1,7 @@
 """Warm starts: which tensors of a file are copied, and under which names."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
@@ -8,6 +10,7 @@ from vsrkit.errors import WeightsError
 from vsrkit.models.basicvsr import BasicVSR, BasicVSRConfig, public_name
 from vsrkit.models.layers.flow import spynet_basicsr_name
 from vsrkit.models.vsrt import VSRT, VSRTConfig
+from vsrkit.models.vsrt_small import SmallConfig, VSRTSmall
 from vsrkit.models.zoo import save_model
 from vsrkit.train.warm_start import copy_matching, warm_start
 
@@ -49,6 +52,16 @@ def test_tensors_that_fit_are_copied_and_the_others_listed():
     result = copy_matching(model, tensors)
     assert (result.copied, result.mismatched, result.unused) == (["0.weight"], ["1.weight"], ["x"])
     assert model[0].weight.eq(1).all()
+
+
+def test_a_model_of_stacked_pixels_inherits_from_one_of_single_pixels():
+    config = SmallConfig(channels=8, tower_blocks=1, attention=False)
+    one, two = VSRTSmall(config), VSRTSmall(replace(config, stack=2))
+    result = copy_matching(two, one.state_dict())
+    assert not result.mismatched + result.unused
+    single, stacked = (m.forward_tower.main[0].weight for m in (one, two))
+    assert torch.equal(stacked[:, 12:], single[:, 3:])
+    torch.testing.assert_close(stacked[:, :12].unflatten(1, (3, 4)).sum(2), single[:, :3])
 
 
 def test_a_part_that_does_not_exist_or_fit_is_named(tiny_model):

@@ -89,8 +89,11 @@ class Stage:
     after: Tap
 
     @classmethod
-    def chains(cls, backward: str, forward: str) -> tuple["Stage", "Stage"]:
-        """The two recurrent passes of a model whose towers take (frame, warped features) joined."""
+    def chains(cls, backward: str, forward: str, skip: int = 3) -> tuple["Stage", "Stage"]:
+        """The two recurrent passes of a model whose towers take (frame, warped features) joined.
+
+        skip: channels of the frame
+        """
         words = (
             "From the {} frame to the {}: each step gets the features of the {} frame, warped onto "
             "this one (left), and the frame itself."
@@ -99,13 +102,13 @@ class Stage:
             cls(
                 "backward chain",
                 words.format("last", "first", "next"),
-                Tap(module=backward, side="input", skip=3, backward=True),
+                Tap(module=backward, side="input", skip=skip, backward=True),
                 Tap(module=backward, backward=True),
             ),
             cls(
                 "forward chain",
                 words.format("first", "last", "previous"),
-                Tap(module=forward, side="input", skip=3),
+                Tap(module=forward, side="input", skip=skip),
                 Tap(module=forward),
             ),
         )

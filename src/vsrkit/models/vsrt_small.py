@@ -9,10 +9,14 @@
 
 The paper's feed-forward layer warps the input of the neighbours (`propagation="hop"`); the presets
 warp their output (`"carried"`), so that one layer sees the whole segment.
+
+All of this runs on a grid of a quarter of the output's size. At scale 4 a pixel of the grid is a
+pixel of the frame; at scale 2 (`stack=2`) it is 2x2 pixels in channels, which takes a quarter of
+the arithmetic for a frame of the same size. Flow is then found between frames of half the size.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from threading import Lock
 from typing import Literal, TypeAlias
@@ -33,6 +37,11 @@ from vsrkit.models.layers.blocks import (
     upsample_bilinear,
 )
 from vsrkit.models.layers.flow import LightFlow, SPyNet, warp
+from vsrkit.models.layers.hypothesis_attention import (
+    Aligned,
+    attend_to_flows,
+    attend_to_frames,
+)
 from vsrkit.models.layers.span_attention import SpanAttention, Tokens
 from vsrkit.models.spec import Segments, Spec
 
@@ -45,6 +54,7 @@ class SmallConfig:
     """The network of a preset; `SMALL` is `vsrt-s`, `MEDIUM` is `vsrt-m`."""
 
     channels: int = 64
+    stack: int = 1  # pixels of a frame along each side of a pixel of the grid: 1 or 2
     tower_blocks: int = 4  # residual blocks per direction
     # Instead of `tower_blocks`: inner channels of each residual block; 0 leaves a block out.
     backward_widths: tuple[int, ...] = ()
@@ -55,6 +65,8 @@ class SmallConfig:
     flow_channels: int = 48  # of the light flow network
     tail: Literal["direct", "two-stage"] = "direct"
     tail_widths: tuple[int, int] = (0, 64)  # of a two-stage tail: at 2x (0: as at 1x) and 4x size
+    flow_hypotheses: bool = False  # attention between the flows of nearby pixels
+    frame_hypotheses: bool = False  # attention between the last two frames of a chain
     attention: bool = True
     attention_channels: int = 32
     attention_heads: int = 2
@@ -82,6 +94,8 @@ SMALL = SmallConfig(
     segment=20,
     warmup=3,
 )  # fmt: skip
+# The paper's attention has no effect that is worth its time (docs/ablation.md).
+SMALL_X2 = replace(SMALL, stack=2, attention=False)
 MEDIUM = SmallConfig(
     backward_widths=(
         16, 16, 16, 16, 16, 16, 16, 16, 16, 16, 16, 16, 16, 16, 16,
@@ -105,15 +119,20 @@ class VSRTSmall(nn.Module):
     def __init__(self, config: SmallConfig) -> None:
         super().__init__()
         self.config = config
+        if config.stack not in (1, 2):
+            raise ValueError(f"stack must be 1 (scale 4) or 2 (scale 2), got {config.stack}")
         self.spec = Spec(
-            scale=4, context=Segments(config.segment, config.warmup), minimum=SMALLEST_SIDE
+            scale=4 // config.stack,
+            context=Segments(config.segment, config.warmup),
+            minimum=SMALLEST_SIDE * config.stack,
+            multiple=config.stack,
         )
-        c = config.channels
+        c, colours = config.channels, 3 * config.stack**2
         self.flow = _flow_network(config)
-        self.encoder = conv3x3(3, c) if config.propagation == "hop" else None
+        self.encoder = conv3x3(colours, c) if config.propagation == "hop" else None
         count = config.tower_blocks
-        self.backward_tower = Tower(3 + c, c, count, widths=config.backward_widths)
-        self.forward_tower = Tower(3 + c, c, count, widths=config.forward_widths)
+        self.backward_tower = Tower(colours + c, c, count, widths=config.backward_widths)
+        self.forward_tower = Tower(colours + c, c, count, widths=config.forward_widths)
         self.fusion = nn.Conv2d(2 * c, c, 1)
         self.attention = (
             SpanAttention(
@@ -148,7 +167,7 @@ class VSRTSmall(nn.Module):
             flow=Flow(between=self._flow_between) if has_flow else None,
             attention=(attention,) if attends else (),
             stages=(
-                *Stage.chains("backward_tower", "forward_tower"),
+                *Stage.chains("backward_tower", "forward_tower", skip=3 * self.config.stack**2),
                 Stage.fusion(),
                 *((stage,) if attends else ()),
                 Stage.residual("head"),
@@ -166,37 +185,34 @@ class VSRTSmall(nn.Module):
     def _flow_between(self, a: Tensor, b: Tensor) -> Tensor:
         to_prev, _ = self.flows([b, a])
         assert to_prev[1] is not None
-        return to_prev[1]
+        return enlarge_flow(to_prev[1], self.config.stack)
 
     def forward(self, clip: Tensor, keep: slice | None = None) -> Tensor:
-        """(B, T, 3, H, W) -> (B, T, 3, 4H, 4W), or only the frames in `keep`.
+        """(B, T, 3, H, W) -> (B, T, 3, sH, sW), or only the frames in `keep`.
 
         Every operation runs on one frame at a time, so that a frame's result does not depend on
         `keep`.
         """
-        if min(clip.shape[-2:]) < SMALLEST_SIDE:
-            raise VsrkitError(
-                f"frames must be at least {SMALLEST_SIDE}x{SMALLEST_SIDE}, got "
-                f"{clip.shape[-2]}x{clip.shape[-1]}; upscale_frames pads smaller ones"
-            )
+        check_size(clip, self.spec)
         frames = list(clip.unbind(1))
         return torch.stack(self.along(frames, *self.flows(frames), keep), 1)
 
     def along(
         self, frames: list[Tensor], to_prev: Flows, to_next: Flows, keep: slice | None = None
     ) -> list[Tensor]:
-        """The frames (B, 3, 4H, 4W), all or those in `keep`, with the given flows."""
+        """The frames (B, 3, sH, sW), all or those in `keep`, with the given flows on the grid."""
         wanted = range(len(frames))[keep or slice(None)]
         reach = self.config.reach if self.attention else 0
         first, last = max(0, wanted.start - reach), min(len(frames), wanted.stop + reach) - 1
 
         down, up = range(len(frames) - 1, first - 1, -1), range(last + 1)
+        grid = [stack_pixels(frame, self.config.stack) for frame in frames]
         backward: dict[int, Tensor] = {}
         forward: dict[int, Tensor] = {}
         fused = Fused(self.fuse, backward, forward, range(first, last + 1))
         return run_from_both_ends(
-            lambda: backward.update(self.chain(self.backward_tower, frames, to_next, down)),
-            lambda: forward.update(self.chain(self.forward_tower, frames, to_prev, up)),
+            lambda: backward.update(self.chain(self.backward_tower, grid, to_next, down)),
+            lambda: forward.update(self.chain(self.forward_tower, grid, to_prev, up)),
             lambda some: self.reconstruct(frames, fused, some),
             wanted,
             is_ready=lambda t: fused.has_both(range(t - reach, t + reach + 1)),
@@ -209,12 +225,13 @@ class VSRTSmall(nn.Module):
     def reconstruct(
         self, frames: Sequence[Tensor], fused: Mapping[int, Tensor], wanted: Iterable[int]
     ) -> Iterator[Tensor]:
-        """The wanted frames (B, 3, 4H, 4W), from the fused features of the frames near them."""
+        """The wanted frames (B, 3, sH, sW), from the fused features of the frames near them."""
         for t, x in self.attend(fused, wanted):
-            yield upsample_bilinear(frames[t], 4).add_(self.tail(self.head(x)))
+            yield upsample_bilinear(frames[t], self.spec.scale).add_(self.tail(self.head(x)))
 
     def flows(self, frames: list[Tensor]) -> tuple[Flows, Flows]:
-        """Each frame's flow to the previous and to the next frame, None at the ends."""
+        """Each frame's flow to the previous and to the next frame on the grid, None at the ends."""
+        frames = [reduce_to_grid(frame, self.config.stack) for frame in frames]
         if self.training and len(frames) > 1:  # crops are small: all pairs at once
             there, back = self._pair(torch.cat(frames[:-1]), torch.cat(frames[1:]))
             count = len(frames) - 1
@@ -226,29 +243,36 @@ class VSRTSmall(nn.Module):
         """The flows a -> b and b -> a."""
         match self.config.flow:
             case "light":
-                return self.flow(a, b)
+                to_b, to_a = self.flow(a, b)
             case "spynet":
-                return self.flow(a, b), self.flow(b, a)
+                to_b, to_a = self.flow(a, b), self.flow(b, a)
             case "none":
-                still = torch.zeros_like(a[:, :2])
-                return still, still
+                return torch.zeros_like(a[:, :2]), torch.zeros_like(a[:, :2])
+        if self.config.flow_hypotheses:
+            return attend_to_flows(a, b, to_b), attend_to_flows(b, a, to_a)
+        return to_b, to_a
 
     def chain(
         self, tower: nn.Module, frames: Sequence[Tensor], flows: Flows, order: Iterable[int]
     ) -> Iterator[tuple[int, Tensor]]:
-        """Run a tower along time; each step gets the warped output of the previous step."""
-        carried: Tensor | None = None
+        """Run a tower along time; each step gets the warped output of the previous step.
+
+        frames: (B, 3 * stack^2, H, W) on the grid
+        """
+        last: Aligned | None = None
         for t in order:
-            flow = flows[t]
-            if carried is None or flow is None or self.config.propagation == "none":
-                near = frames[t].new_zeros(
-                    frames[t].shape[0], self.config.channels, *frames[t].shape[-2:]
-                )
+            frame, flow = frames[t], flows[t]
+            if last is None or flow is None or self.config.propagation == "none":
+                near = frame.new_zeros(frame.shape[0], self.config.channels, *frame.shape[-2:])
+            elif self.config.frame_hypotheses:
+                near = attend_to_frames(frame, flow, last)
             else:
-                near = warp(carried, flow)
-            result = tower(joined(frames[t], near))
+                near = warp(last.features, flow)
+            result = tower(joined(frame, near))
             yield t, result
-            carried = result if self.encoder is None else F.leaky_relu(self.encoder(frames[t]), 0.1)
+            carried = result if self.encoder is None else F.leaky_relu(self.encoder(frame), 0.1)
+            before = last._replace(before=None) if last and self.config.frame_hypotheses else None
+            last = Aligned(frame, carried, flow, before)
 
     def attend(
         self, fused: Mapping[int, Tensor], wanted: Iterable[int]
@@ -302,6 +326,45 @@ class Fused(Mapping[int, Tensor]):
 
     def __len__(self) -> int:
         return len(self.frames)
+
+
+def stack_pixels(frame: Tensor, stack: int) -> Tensor:
+    """(B, 3, sH, sW) -> (B, 3 * s^2, H, W): `stack` x `stack` pixels in channels."""
+    return frame if stack == 1 else F.pixel_unshuffle(frame, stack)
+
+
+def reduce_to_grid(frame: Tensor, stack: int) -> Tensor:
+    """(B, 3, sH, sW) -> (B, 3, H, W): the mean of `stack` x `stack` pixels."""
+    return frame if stack == 1 else F.avg_pool2d(frame, stack)
+
+
+def enlarge_flow(flow: Tensor, stack: int) -> Tensor:
+    """A flow on the grid (B, 2, H, W), in its pixels -> on the frame (B, 2, sH, sW), in its."""
+    return flow if stack == 1 else stack * upsample_bilinear(flow, stack)
+
+
+def stacked_weight(weight: Tensor, stack: int) -> Tensor:
+    """Weights (N, 3 + C, 3, 3) of a convolution of one pixel per grid pixel -> of stacked ones.
+
+    Each of the stacked pixels gets an equal share, so that the result is that of their mean.
+    """
+    colours, features = weight[:, :3], weight[:, 3:]
+    return torch.cat([colours.repeat_interleave(stack**2, 1) / stack**2, features], 1)
+
+
+def check_size(clip: Tensor, spec: Spec) -> None:
+    """Raise an error unless frames (..., H, W) have a size that the model accepts."""
+    height, width = clip.shape[-2:]
+    if min(height, width) < spec.minimum:
+        raise VsrkitError(
+            f"frames must be at least {spec.minimum}x{spec.minimum}, got {height}x{width}; "
+            "upscale_frames pads smaller ones"
+        )
+    if height % spec.multiple or width % spec.multiple:
+        raise VsrkitError(
+            f"height and width must be multiples of {spec.multiple}, got {height}x{width}; "
+            "upscale_frames pads others"
+        )
 
 
 def _flow_network(config: SmallConfig) -> nn.Module:

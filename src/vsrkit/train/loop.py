@@ -62,6 +62,7 @@ from vsrkit.train.training_data import (
     make_batches,
     open_data,
     prefetch,
+    scale_of,
 )
 from vsrkit.train.warm_start import warm_start
 
@@ -265,7 +266,7 @@ def refit_run(
     """Refit the last convolution of the averaged model and write `refitted.safetensors`."""
     if not run.processes.is_main:
         return
-    model, degradation = run.ema.model, degrader_named(run.config.refit)
+    model, degradation = run.ema.model, degrader_named(run.config.refit, scale_of(run.config.model))
     clips = [clip for source in sources for clip in source.clips]
     refit(model, refit_clips(clips, degradation), run.precision, run.device)
     target = run.directory / "refitted.safetensors"

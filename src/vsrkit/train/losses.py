@@ -1,6 +1,6 @@
 """Loss functions, each a module that holds the model: (lr, target) -> loss."""
 
-from typing import Literal, TypeAlias
+from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 import torch
 import torch.nn.functional as F
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from vsrkit.errors import VsrkitError
 from vsrkit.evaluate.metrics import Y_SHARES
 from vsrkit.models.layers.flow import warp
-from vsrkit.models.vsrt_small import VSRTSmall
+from vsrkit.models.vsrt_small import Flows
 
 LUMA = 0.7  # weight of the squared luma error; the three colours share the rest
 FLOOR = 1e-4  # added to square errors before the logarithm; limits the weight of clips above 40 dB
@@ -39,6 +39,17 @@ class PixelLoss(nn.Module):
         return charbonnier(sr, matching_frames(target, sr), reduction=self.reduction)
 
 
+@runtime_checkable
+class AlongFlow(Protocol):
+    """A model that can be run with given flows."""
+
+    def flows(self, frames: list[Tensor]) -> tuple[Flows, Flows]:
+        """Flows to the previous and to the next frame, of frames (B, 3, H, W)."""
+
+    def along(self, frames: list[Tensor], to_prev: Flows, to_next: Flows) -> list[Tensor]:
+        """The results (B, 3, sH, sW) with these flows."""
+
+
 class PsnrLoss(nn.Module):
     """Mean over clips of the logarithm of the square error; luma has most of the weight.
 
@@ -46,21 +57,21 @@ class PsnrLoss(nn.Module):
     errors.
 
     Args:
-        model: the model; with steadiness, a vsrt-s or vsrt-m, whose flow is used.
+        model: the model; with steadiness, one of the presets, whose flow is used.
         steadiness: weight of the change along the motion, added to the square error.
     """
 
     def __init__(self, model: nn.Module, *, steadiness: float = 0.0) -> None:
         super().__init__()
-        if steadiness and not isinstance(model, VSRTSmall):
+        if steadiness and not isinstance(model, AlongFlow):
             raise VsrkitError(
-                "steadiness needs the flow of vsrt-s or vsrt-m; set it to 0 for other models"
+                "steadiness needs the flow of a preset such as vsrt-s; set it to 0 for other models"
             )
         self.model, self.steadiness = model, steadiness
 
     def forward(self, lr: Tensor, target: Tensor) -> Tensor:
         """(B, T, 3, H, W) and (B, T, 3, sH, sW) -> ()."""
-        if not self.steadiness or not isinstance(self.model, VSRTSmall) or lr.shape[1] == 1:
+        if not self.steadiness or not isinstance(self.model, AlongFlow) or lr.shape[1] == 1:
             sr = self.model(lr)
             return torch.log(square_error(sr, matching_frames(target, sr)) + FLOOR).mean()
         frames = list(lr.unbind(1))
@@ -97,7 +108,8 @@ def temporal_change(sr: Tensor, hr: Tensor, flow_to_prev: Tensor) -> Tensor:
     Args:
         sr: output frames (B, T, 3, sH, sW); flicker raises the result.
         hr: HR frames (B, T, 3, sH, sW), by which occluded pixels are found.
-        flow_to_prev: (B, T - 1, 2, H, W) of all frames but the first, in LR pixels.
+        flow_to_prev: (B, T - 1, 2, H, W) of all frames but the first, in its own pixels; H and W
+            divide sH and sW.
     """
     scale = sr.shape[-1] // flow_to_prev.shape[-1]
     flow = scale * F.interpolate(

@@ -21,6 +21,7 @@ from vsrkit.data.random_degradation import Degrader, degrader_named
 from vsrkit.errors import DataError
 from vsrkit.hardware.device import resolve_precision
 from vsrkit.hardware.files import cache_directory
+from vsrkit.models.zoo import MODELS, build_model, load_model
 from vsrkit.train.config import ConfigError, TrainConfig
 from vsrkit.train.distill.teacher_outputs import load_teacher, teacher_clips
 from vsrkit.train.processes import Processes, process_device
@@ -68,6 +69,7 @@ def open_data(
     cache = Path(config.cache_dir or cache_directory() / "frames")
     unreadable = Unreadable(config.unreadable_limit)
     sources, validation = [], []
+    scale = scale_of(config.model)
     for source in config.data:
         clips = open_clips(
             Path(source.path),
@@ -79,7 +81,7 @@ def open_data(
         training, held_out = clips, clips
         if not config.validation_overlaps:
             training, held_out = hold_out(clips, config.validation, config.validation_share)
-        how = degrader_named(source.degradation or config.degradation)
+        how = degrader_named(source.degradation or config.degradation, scale)
         sources.append(TrainingSource(clips=training, weight=source.weight, degradation=how))
         validation += validation_clips(
             held_out, how, config.validation_frames, config.validation_crop
@@ -87,6 +89,12 @@ def open_data(
     if config.learns_frames:
         sources = _with_teacher_clips(sources, config, cache, on_progress)
     return sources, validation
+
+
+def scale_of(model: str) -> int:
+    """The scale of a named model or a weight file."""
+    built = build_model(model) if model in MODELS else load_model(model)
+    return built.spec.scale  # type: ignore[union-attr,return-value]
 
 
 def _with_teacher_clips(

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from vsrkit.errors import WeightsError
 from vsrkit.models.layers.flow import SPyNet, spynet_public_name, spynet_translate
+from vsrkit.models.vsrt_small import stacked_weight
 from vsrkit.models.weights import read_checkpoint
 from vsrkit.models.zoo import ARCHITECTURES, MODELS, local_weights
 
@@ -91,10 +92,26 @@ def _named_as_ours(target: nn.Module, tensors: Mapping[str, Tensor]) -> Mapping[
 
 @torch.no_grad()
 def copy_matching(model: nn.Module, tensors: Mapping[str, Tensor]) -> WarmStart:
-    """Copy every tensor whose name and shape the model has, in place."""
+    """Copy every tensor whose name and shape the model has, in place.
+
+    A model that takes 2x2 pixels as channels gets the weights of one that takes single pixels.
+    """
     own = model.state_dict()
+    stack = getattr(getattr(model, "config", None), "stack", 1)
+    tensors = {
+        name: stacked_weight(value, stack)
+        if name in own and _reads_pixels(value, own[name], stack)
+        else value
+        for name, value in tensors.items()
+    }
     copied = [k for k, v in tensors.items() if k in own and own[k].shape == v.shape]
     for name in copied:
         own[name].copy_(tensors[name])
     mismatched = [k for k in tensors if k in own and k not in copied]
     return WarmStart(copied, mismatched, [k for k in tensors if k not in own])
+
+
+def _reads_pixels(weight: Tensor, own: Tensor, stack: int) -> bool:
+    """Whether `own` is the convolution `weight`, but of stacked pixels instead of single ones."""
+    more = 3 * (stack**2 - 1)
+    return more > 0 and weight.dim() == own.dim() == 4 and own.shape[1] == weight.shape[1] + more

@@ -100,7 +100,7 @@ def prepare(
     scratch: folder for tiles that do not fit into memory.
     by_rows: whether frames can be read a few rows at a time; those of a pipe cannot.
     """
-    name, model = _load(options.model)
+    name, model = _load(options.model, wanted_factor(source.info, options))
     spec: Spec = model.spec  # type: ignore[assignment]
     if options.tile and options.tile < spec.minimum:
         raise VsrkitError(
@@ -234,11 +234,20 @@ def stride_of(spec: Spec, quality: Quality) -> int:
     return {"best": 1, "balanced": (size + 1) // 2, "fast": size}[quality]
 
 
-def _load(model: str | Path | nn.Module | None) -> tuple[str, nn.Module]:
-    """Name and model."""
+def wanted_factor(info: VideoInfo, options: UpscaleOptions) -> float | None:
+    """How many times larger the output will be; None for the scale of the model."""
+    if options.height is not None:
+        return options.height / (info.width if info.rotation % 180 else info.height)
+    return options.scale
+
+
+def _load(model: str | Path | nn.Module | None, factor: float | None) -> tuple[str, nn.Module]:
+    """Name and model; a default one is chosen by the factor."""
     if isinstance(model, nn.Module):
         return type(model).__name__, model
-    name = str(model) if model is not None else default_model()
+    name = str(model) if model is not None else default_model(factor)
+    if model is None and name != default_model():
+        log.warning("uses %s, the model for factors up to 2; choose another by --model", name)
     return name, load_model(name)
 
 

@@ -274,7 +274,8 @@ def _stored_states(part: Part, piece: Piece, engine: Engine, read_state: ReadSta
     """The states before the first piece of a part."""
     if piece.begins_shot:
         return []
-    like = engine.model.step(torch.zeros(1, 3, 16, 16, device=engine.device), None)[1]  # type: ignore[operator]
+    side = max(16, engine.spec.minimum)
+    like = engine.model.step(torch.zeros(1, 3, side, side, device=engine.device), None)[1]  # type: ignore[operator]
     return unpack_states(read_state(part.number - 1), like, engine.device)
 
 

@@ -13,6 +13,7 @@ from safetensors.torch import load_file, save_file
 
 import vsrkit
 from vsrkit.errors import UnknownModelError, VsrkitError, WeightsError
+from vsrkit.models import zoo
 from vsrkit.models.layers.flow import SPyNet, spynet_basicsr_name, spynet_public_name
 from vsrkit.models.vsrt import VSRT, VSRTConfig
 from vsrkit.models.vsrt_small import SmallConfig, VSRTSmall
@@ -203,7 +204,7 @@ def test_every_listed_model_can_be_built():
     assert vsrkit.list_models() == list_models()
     for name in list_models():
         with torch.device("meta"):
-            assert build_model(name).spec.scale in (1, 4)
+            assert build_model(name).spec.scale in (1, 2, 4)
 
 
 def test_only_one_place_unpickles():
@@ -215,3 +216,22 @@ def test_only_one_place_unpickles():
 def test_importing_the_package_does_not_import_torch():
     code = "import sys, vsrkit, vsrkit.cli; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize(
+    ("installed", "factor", "expected"),
+    [
+        (("vsrt-s-web", "vsrt-s-x2"), None, "vsrt-s-web"),
+        (("vsrt-s-web", "vsrt-s-x2"), 2, "vsrt-s-x2"),
+        (("vsrt-s-web", "vsrt-s-x2"), 1.5, "vsrt-s-x2"),
+        (("vsrt-s-web", "vsrt-s-x2"), 2.01, "vsrt-s-web"),
+        (("vsrt-s", "vsrt-s-x2"), 3, "vsrt-s"),
+        (("vsrt-s-web",), 2, "vsrt-s-web"),
+        ((), 2, "bicubic"),
+    ],
+)
+def test_the_default_model_is_the_cheapest_that_is_large_enough(
+    monkeypatch, installed, factor, expected
+):
+    monkeypatch.setattr(zoo, "local_weights", lambda name: name if name in installed else None)
+    assert zoo.default_model(factor) == expected

@@ -275,7 +275,7 @@ def lucas_kanade(reference: Tensor, neighbour: Tensor, flow: Tensor, steps: int 
     for _ in range(steps):
         warped = warp(neighbour, refined, padding="border")
         refined = refined + _lucas_kanade_step(reference, warped)
-    return _box(refined, 3) - flow
+    return box_mean(refined, 3) - flow
 
 
 def _lucas_kanade_step(a: Tensor, b: Tensor) -> Tensor:
@@ -284,7 +284,7 @@ def _lucas_kanade_step(a: Tensor, b: Tensor) -> Tensor:
     t = a - b
     products = torch.stack([(p * q).sum(1) for p, q in ((x, x), (x, y), (y, y), (x, t), (y, t))], 1)
     # Two boxes in sequence make a window without hard edges.
-    xx, xy, yy, xt, yt = _box(_box(products, 5), 5).unbind(1)
+    xx, xy, yy, xt, yt = box_mean(box_mean(products, 5), 5).unbind(1)
     xx, yy = xx + LK_DAMPING, yy + LK_DAMPING
     determinant = xx * yy - xy * xy
     u = (yy * xt - xy * yt) / determinant
@@ -300,7 +300,7 @@ def _slopes(x: Tensor) -> tuple[Tensor, Tensor]:
     return along_x, along_y
 
 
-def _box(x: Tensor, size: int) -> Tensor:
+def box_mean(x: Tensor, size: int) -> Tensor:
     """The mean over a box of odd size around each pixel; edges are repeated.
 
     Shifted sums, rows then columns: many times faster on a CPU than average pooling.

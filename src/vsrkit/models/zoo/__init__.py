@@ -36,6 +36,7 @@ log = logging.getLogger("vsrkit")
 
 SHIPPED = Path(__file__).parents[2] / "weights"  # weight files in the package
 PREFERRED = ("vsrt-s-web", "vsrt-s")  # defaults of `upscale`, best first
+PREFERRED_X2 = "vsrt-s-x2"  # for factors up to 2, at a quarter of the cost
 
 
 def list_models() -> list[str]:
@@ -106,8 +107,13 @@ def local_weights(name: str) -> Path | None:
     return cached if cached.is_file() else None
 
 
-def default_model() -> str:
-    """The model that `upscale` uses by default; bicubic if no weights are installed."""
+def default_model(factor: float | None = None) -> str:
+    """The model that `upscale` uses by default; bicubic if no weights are installed.
+
+    factor: of the sizes of output and input; None for the largest that the models have
+    """
+    if factor is not None and factor <= 2 and local_weights(PREFERRED_X2):
+        return PREFERRED_X2
     installed = (name for name in PREFERRED if name in MODELS and local_weights(name))
     return next(installed, "bicubic")
 

@@ -24,6 +24,7 @@ from vsrkit.models import (
     vespcn,
     vsrt,
     vsrt_small,
+    vsrt_stream,
 )
 from vsrkit.models.zoo import vsrt_files
 
@@ -52,6 +53,7 @@ ARCHITECTURES: dict[str, Architecture] = {
         vsrt.VSRTConfig, vsrt.VSRT, vsrt_files.detect, vsrt_files.public_name, vsrt_files.translate
     ),
     "vsrt-small": Architecture(vsrt_small.SmallConfig, vsrt_small.VSRTSmall),
+    "vsrt-stream": Architecture(vsrt_stream.StreamConfig, vsrt_stream.VSRTStream),
     "basicvsr": Architecture(
         basicvsr.BasicVSRConfig,
         basicvsr.BasicVSR,
@@ -121,6 +123,10 @@ MODELS: dict[str, Entry] = {
         "vsrt-s for compressed video; the default of `upscale`",
     ),
     "vsrt-m": Entry("vsrt-small", vsrt_small.MEDIUM, "Larger VSR-Transformer, slower and better"),
+    "vsrt-s-x2": Entry(
+        "vsrt-small", vsrt_small.SMALL_X2, "vsrt-s for scale 2, clean and compressed"
+    ),
+    "vsrt-xs": Entry("vsrt-stream", vsrt_stream.StreamConfig(), "Forward only, for streams"),
     "vsrt-reds": Entry("vsrt", vsrt.REDS, "VSR-Transformer as released, 5 frames"),
     "vsrt-vimeo": Entry("vsrt", vsrt.VIMEO, "VSR-Transformer as released, 7 frames"),
     "vsrt-paper": Entry("vsrt", vsrt.PAPER, "VSR-Transformer as in the paper's text, 5 frames"),

@@ -186,7 +186,7 @@ def last_convolution(model: nn.Module) -> nn.Conv2d:
 def refit_clips(clips: Sequence[Clip], degradation: Degrader) -> Iterator[ValidationClip]:
     """The middle of each clip in both resolutions; clips too small for the models are left out."""
     for number, clip in enumerate(clips):
-        if min(clip.shape[1:3]) >= degradation.scale * SMALLEST_SIDE:
+        if min(clip.shape[1:3]) >= 4 * SMALLEST_SIDE:
             yield middle_of(clip, number, degradation, FRAMES, CROP)
 
 
@@ -195,7 +195,7 @@ def _clip_equations(
 ) -> NormalEquations:
     """Normal equations of the remaining error of a clip, divided by its mean square error."""
     conv, found = last_convolution(model), list[NormalEquations]()
-    detail = clip.hr - upsample_bilinear(clip.lr, 4)
+    detail = clip.hr - upsample_bilinear(clip.lr, clip.hr.shape[-1] // clip.lr.shape[-1])
 
     def add_frame(_: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
         target = detail[len(found)][None]
