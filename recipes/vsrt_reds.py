@@ -1,12 +1,12 @@
 """Recipes for the published VSR-Transformer on REDS: the released code and the paper's text.
 
-    torchrun --nproc-per-node 8 -m vsrkit train recipes/vsrt_reds.py --set data=REDS/train_sharp
+    torchrun --nproc-per-node 8 -m vsrkit train recipes/vsrt_reds.py --set data_root=REDS
 
 The two differ (docs/fidelity.md has a table). `config()` is the released code: 1,200,000 steps, 4
 clips on each of 8 GPUs. `paper()` is the text: its network, 600,000 steps, 2 clips on each GPU, no
 reversal in time. Both give the same four periods, which add up to 1,200,000, so that the paper's
-run ends after two of them. The data are the 266 clips of REDS train and val without REDS4 (000,
-011, 015 and 020).
+run ends after two of them. `REDS` is the folder with `train_sharp` and `val_sharp`: their 270
+clips without REDS4 (000, 011, 015 and 020 of train), on which the run is validated.
 """
 
 from dataclasses import replace
@@ -20,8 +20,7 @@ def config() -> TrainConfig:
         run_dir="runs/vsrt-reds",
         model="vsrt-reds",
         warm_start=("flow=basicvsr-reds4",),  # a trained SPyNet; the rest starts from new weights
-        data=(Source(path="data/REDS/train_sharp"),),
-        validation=("000", "011", "015", "020"),  # REDS4
+        data=(Source(path="reds-train"),),  # validated on REDS4
         steps=1_200_000,
         batch_size=4,
         frames=5,

@@ -1,10 +1,11 @@
 """Recipes for the published VSR-Transformer on Vimeo-90K: the released code and the paper.
 
-    torchrun --nproc-per-node 8 -m vsrkit train recipes/vsrt_vimeo90k.py --set data=FOLDER
+    torchrun --nproc-per-node 8 -m vsrkit train recipes/vsrt_vimeo90k.py --set data_root=DIR
 
-Seven frames, 2 clips on each of 8 GPUs, six periods of 200,000 steps. `paper()` is the text: its
-network, 600,000 steps, no reversal in time (docs/fidelity.md has a table). The data are the 64,612
-training septuplets, each a folder of frames.
+`DIR` is the folder with `sep_trainlist.txt`, usually called vimeo_septuplet. Seven frames, 2 clips
+on each of 8 GPUs, six periods of 200,000 steps. `paper()` is the text: its network, 600,000 steps,
+no reversal in time (docs/fidelity.md has a table). The data are the 64,612 septuplets of the list,
+of which 64 are held out for validation.
 """
 
 from dataclasses import replace
@@ -18,8 +19,7 @@ def config() -> TrainConfig:
         run_dir="runs/vsrt-vimeo",
         model="vsrt-vimeo",
         warm_start=("flow=basicvsr-reds4",),  # a trained SPyNet; the rest starts from new weights
-        data=(Source(path="data/vimeo_septuplet/sequences"),),
-        validation_share=0.001,
+        data=(Source(path="vimeo90k-train"),),  # validated on 64 septuplets of it
         steps=1_200_000,
         batch_size=2,
         frames=7,

@@ -3,11 +3,18 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.data.trees import random_clip, write_clip, write_vid4, write_vimeo
+from tests.data.trees import (
+    random_clip,
+    write_clip,
+    write_published_reds,
+    write_vid4,
+    write_vimeo,
+)
 from tests.paths import ROOT
 from typer.testing import CliRunner
 
 from vsrkit.cli import app
+from vsrkit.data.layouts import REDS_TRAINING
 from vsrkit.errors import DataError, UnknownModelError, VsrkitError, WeightsError
 from vsrkit.evaluate import protocol as protocol_module
 from vsrkit.evaluate.benchmark import evaluate_models
@@ -96,6 +103,16 @@ def test_many_clips_are_shown_as_rows(tmp_path: Path) -> None:
     assert "37.71/0.9494" in done.output
     assert "centre frame only" in done.output
     assert "read from the set's vimeo_septuplet_matlabLRx4/sequences" in done.output
+    assert "partial: the list names 8 of 7824 clips" in done.output
+    measured = next(line for line in done.output.splitlines() if "│ bicubic" in line)
+    assert "*" in measured
+
+
+def test_a_named_set_is_found_in_the_folder_of_the_environment(vid4: Path, monkeypatch) -> None:
+    monkeypatch.setenv("VSRKIT_DATA", str(vid4.parent))
+    done = vsrkit("evaluate", "-m", "bicubic", "--set", "vid4")
+    assert done.exit_code == 0, done.output
+    assert "protocol vid4" in done.output
 
 
 def test_all_metrics_have_a_table(tmp_path: Path, monkeypatch) -> None:
@@ -114,6 +131,9 @@ def test_untrained_models_are_an_error_by_default(vid4: Path) -> None:
     done = vsrkit("evaluate", "-m", "rrn-5l", "--data", vid4)
     assert isinstance(done.exception, WeightsError)
     assert "no trained weights for rrn-5l on this machine" in str(done.exception)
+    assert "`vsrkit weights get rrn-5l --from FILE`" in str(done.exception)  # there is no download
+    done = vsrkit("evaluate", "-m", "basicvsr-reds4", "--data", vid4)
+    assert "`vsrkit weights get basicvsr-reds4` downloads them" in str(done.exception)
     with pytest.raises(WeightsError):  # before the first model is evaluated
         evaluate_models(["bicubic", "vsrt-reds"], vid4, on_progress=lambda *_: pytest.fail("ran"))
 
@@ -137,6 +157,35 @@ def test_wrong_options_give_an_error_of_one_line(vid4: Path, words, error, messa
     assert isinstance(done.exception, error)
     assert message in str(done.exception)
     assert "\n" not in str(done.exception)
+
+
+def test_data_check_prints_the_clips_of_a_training_set(tmp_path: Path) -> None:
+    write_published_reds(tmp_path)
+    done = vsrkit("data", "check", tmp_path)
+    assert done.exit_code == 1  # one frame of 100 in each clip
+    text = " ".join(done.output.split())
+    assert "reds4, 4 clips, 4 frames" in text
+    assert "reds-train, 266 clips, 266 frames" in text
+    assert f"clips: {', '.join(REDS_TRAINING)}" in text
+    assert "4 clips for validation: 000, 011, 015, 020" in text
+    done = vsrkit("data", "check", tmp_path, "--set", "reds-train", "--quick")
+    assert "reds4" not in done.output
+    (tmp_path / "val_sharp" / "003").rename(tmp_path / "val_sharp" / "clip003")
+    done = vsrkit("data", "check", tmp_path, "--set", "reds-train", "--quick")
+    assert done.exit_code == 1
+    assert "without 1 of its 266 clips: 243" in done.output
+    done = vsrkit("data", "check", tmp_path, "--set", "reds")
+    assert "no set called 'reds'" in str(done.exception)
+
+
+def test_data_check_names_the_septuplets_held_out(tmp_path: Path) -> None:
+    listed = tuple(f"00001/{n:04d}" for n in range(1, 21))
+    write_vimeo(tmp_path, test=("00002/0001",), train=listed)
+    done = vsrkit("data", "check", tmp_path)
+    assert "vimeo90k-t, 1 clips" in done.output
+    assert "vimeo90k-train, 20 clips" in done.output
+    assert "2 clips for validation: 00001/0006, 00001/0016" in done.output
+    assert "partial: the list names 20 of 64612 clips" in done.output
 
 
 def test_data_check_reports_the_set_and_its_problems(vid4: Path, tmp_path: Path) -> None:

@@ -7,8 +7,9 @@ import pytest
 import torch
 from tests.data.trees import random_clip, write_clip, write_reds, write_vid4, write_vimeo
 
+from vsrkit.data.frames import VideoFrames, list_frames
 from vsrkit.data.layouts import REDS4, REDS_TRAINING
-from vsrkit.data.sets import VideoFrames, detect_set, list_frames, open_set
+from vsrkit.data.sets import detect_sets, open_set
 from vsrkit.errors import DataError
 from vsrkit.video.images import write_image
 
@@ -16,7 +17,7 @@ from vsrkit.video.images import write_image
 def test_vid4_with_and_without_lr_frames(tmp_path: Path) -> None:
     write_vid4(tmp_path / "with", lr=True)
     write_vid4(tmp_path / "without")
-    assert detect_set(tmp_path / "with") == "vid4"
+    assert detect_sets(tmp_path / "with")[0] == "vid4"
     found = open_set("vid4", tmp_path / "with")
     assert [clip.name for clip in found.clips] == ["calendar", "city", "foliage", "walk"]
     assert found.lr_place == tmp_path / "with" / "BIx4"
@@ -32,13 +33,13 @@ def test_a_few_clips_with_names_of_a_known_set_are_a_plain_folder(
 ) -> None:
     for name in names:
         write_image(tmp_path / name / "0000.png", torch.rand(3, 48, 64))
-    assert detect_set(tmp_path) == "folder"
+    assert detect_sets(tmp_path)[0] == "folder"
     assert [clip.name for clip in open_set("folder", tmp_path).clips] == names
 
 
 def test_the_ground_truth_folder_itself_may_be_given(tmp_path: Path) -> None:
     write_vid4(tmp_path, lr=True)
-    assert detect_set(tmp_path / "GT") == "vid4"
+    assert detect_sets(tmp_path / "GT")[0] == "vid4"
     assert open_set("vid4", tmp_path / "GT").lr_place == tmp_path / "BIx4"
 
 
@@ -91,7 +92,7 @@ def test_reds4_and_the_266_training_clips(tmp_path: Path) -> None:
     assert len(REDS_TRAINING) == 266
     assert not set(REDS4) & set(REDS_TRAINING)
     write_reds(tmp_path, REDS4)
-    assert detect_set(tmp_path) == "reds4"
+    assert detect_sets(tmp_path)[0] == "reds4"
     found = open_set("reds4", tmp_path)
     assert [clip.name for clip in found.clips] == ["000", "011", "015", "020"]
     assert found.lr_place == tmp_path / "train_sharp_bicubic" / "X4"
@@ -116,8 +117,8 @@ def test_reds_training_takes_the_validation_clips_under_either_name(tmp_path: Pa
 
 def test_vimeo_reads_the_sets_own_lists(tmp_path: Path) -> None:
     write_vimeo(tmp_path, test=("00001/0266", "00002/0001"), train=("00001/0001",))
-    assert detect_set(tmp_path) == "vimeo90k-t"
-    assert detect_set(tmp_path / "vimeo_septuplet") == "vimeo90k-t"
+    assert detect_sets(tmp_path)[0] == "vimeo90k-t"
+    assert detect_sets(tmp_path / "vimeo_septuplet")[0] == "vimeo90k-t"
     for root in (tmp_path, tmp_path / "vimeo_septuplet"):
         found = open_set("vimeo90k-t", root)
         assert [clip.name for clip in found.clips] == ["00001/0266", "00002/0001"]
@@ -141,7 +142,7 @@ def test_any_folder_of_frame_folders(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "notes.txt").write_text("hello")
     (tmp_path / "a" / "Thumbs.db").write_bytes(b"x")
-    assert detect_set(tmp_path) == "folder"
+    assert detect_sets(tmp_path)[0] == "folder"
     found = open_set("folder", tmp_path)
     assert [clip.name for clip in found.clips] == ["a", "b"]
     assert found.clips[0].hr.names == ["f9", "f10", "f11"]  # by number, not by letter

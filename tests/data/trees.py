@@ -1,5 +1,7 @@
 """Small sets in the folder layouts of the real ones."""
 
+import os
+import shutil
 from pathlib import Path
 
 import torch
@@ -31,6 +33,18 @@ def write_reds(root: Path, clips: tuple[str, ...], frames: int = 2) -> None:
         clip = random_clip(frames, seed=seed)
         write_clip(root / "train_sharp" / name, clip)
         write_clip(root / "train_sharp_bicubic" / "X4" / name, degrade(clip, BI()))
+
+
+def write_published_reds(
+    root: Path, *, train: str = "train_sharp", val: str = "val_sharp", frames: int = 1
+) -> None:
+    """The HR folders of REDS as published, 240 and 30 clips, with the same small frames in each."""
+    first = root / "first"
+    write_clip(first, random_clip(frames, 64, 64))
+    for folder, count in ((train, 240), (val, 30)):
+        for number in range(count):
+            shutil.copytree(first, root / folder / f"{number:03d}", copy_function=os.link)
+    shutil.rmtree(first)
 
 
 def write_vimeo(root: Path, test: tuple[str, ...], train: tuple[str, ...] = ()) -> None:

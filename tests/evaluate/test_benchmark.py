@@ -6,7 +6,8 @@ from tests.data.trees import random_clip, write_clip, write_vid4, write_vimeo
 from torch import Tensor, nn
 
 from vsrkit.data.degrade import BI, degrade, mod_crop
-from vsrkit.data.sets import FrameFiles, FrameSet, PairedClip, open_set
+from vsrkit.data.frames import FrameFiles
+from vsrkit.data.sets import FrameSet, PairedClip, open_set
 from vsrkit.errors import DataError, VsrkitError
 from vsrkit.evaluate.benchmark import Stopwatch, evaluate
 from vsrkit.evaluate.metrics import METRICS, measured, psnr, ssim

@@ -11,7 +11,14 @@ from vsrkit.data.augment import to_clip
 from vsrkit.data.degrade import BD, CRF
 from vsrkit.data.random_degradation import Fixed
 from vsrkit.errors import DataError
-from vsrkit.train.training_data import Batches, TrainingSource, prefetch, validation_clips
+from vsrkit.train.training_data import (
+    Batches,
+    TrainingSource,
+    cumulative,
+    draw,
+    prefetch,
+    validation_clips,
+)
 
 
 def clip(tmp_path, name, seed, frames=6):
@@ -44,6 +51,27 @@ def test_a_step_is_a_pure_function(make):
     assert equal(first.step(5), make().step(5))
     assert not equal(first.step(5), first.step(6))
     assert not equal(first.step(5), make(seed=1).step(5))
+
+
+@pytest.mark.parametrize("weights", [[3], [0, 2, 0, 5, 0], [1.5, 0.25], range(1, 1000)])
+def test_a_draw_from_a_table_is_that_of_choice(weights):
+    weights = np.array(weights)
+    table, rngs = cumulative(weights), [np.random.default_rng(0) for _ in range(2)]
+    for _ in range(200):
+        chosen = rngs[1].choice(len(weights), p=weights / weights.sum())
+        assert draw(table, rngs[0]) == chosen
+
+
+def test_the_windows_are_counted_once(make, monkeypatch):
+    counted = []
+    plain = TrainingSource.drawable
+    batches = make()
+    monkeypatch.setattr(
+        TrainingSource, "drawable", property(lambda s: counted.append(s) or plain.__get__(s))
+    )
+    for step in range(3):
+        batches.step(step)
+    assert len(counted) == 6  # one for the shape of the drawn clip of each pair
 
 
 def test_shapes(make):

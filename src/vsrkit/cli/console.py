@@ -36,6 +36,8 @@ TITLES = {
     "vmaf": "VMAF",
 }
 THOUSANDTHS = ("warping_error", "warped_flicker")
+MOST_CHECKED = 40  # clips that `data check` shows as rows
+MOST_NAMES = 300  # clips whose names `data check` prints
 WIDE = 160  # columns, if the output is a file or a pipe
 
 
@@ -112,6 +114,11 @@ def print_check(check: SetCheck, console: Console) -> None:
     _print_line(console, f"{check.root}: {check.set}, {len(check.clips)} clips, {frames} frames")
     if check.clips:
         console.print(_clips(check))
+        if len(check.clips) > MOST_CHECKED:
+            _print_line(console, f"clips: {_names([clip.name for clip in check.clips])}")
+        if check.validation:
+            names = _names(check.validation)
+            _print_line(console, f"{len(check.validation)} clips for validation: {names}")
         _print_line(console, f"LR frames: {check.lr_place or 'none, they are made from HR'}")
     problems = [f"{clip.name}: {text}" for clip in check.clips for text in clip.problems]
     for problem in [*check.problems, *problems]:
@@ -121,11 +128,19 @@ def print_check(check: SetCheck, console: Console) -> None:
     _print_line(console, "no problems found" if check.sound else "problems found, see above")
 
 
+def _names(names: Sequence[str]) -> str:
+    """All names of a set such as REDS; of a longer list, the first ones and their number."""
+    if len(names) <= MOST_NAMES:
+        return ", ".join(names)
+    return f"{', '.join(names[:8])} and {len(names) - 8} more, as listed"
+
+
 def _clips(check: SetCheck) -> Table:
     """A table of the clips; of more than 40, only of those with problems."""
     table = Table("clip", "frames", "size", "LR size", "state")
-    shown = check.clips if len(check.clips) <= 40 else [c for c in check.clips if c.problems]
-    for clip in shown[:40]:
+    many = len(check.clips) > MOST_CHECKED
+    shown = [clip for clip in check.clips if clip.problems or not many]
+    for clip in shown[:MOST_CHECKED]:
         lr = f"{clip.lr_size[1]}x{clip.lr_size[0]}" if clip.lr_size else "-"
         state = f"{len(clip.problems)} problems" if clip.problems else "ok"
         size = f"{clip.size[1]}x{clip.size[0]}"

@@ -25,7 +25,15 @@ Untrained: TypeAlias = Annotated[
     bool,
     _option(MODEL, "Run models without trained weights with random ones.", "--untrained"),
 ]
-Data: TypeAlias = Annotated[Path, _option(INPUT, "Folder of the test set.", "--data")]
+Data: TypeAlias = Annotated[
+    Path,
+    typer.Option(
+        "--data",
+        envvar="VSRKIT_DATA",
+        help="Folder of the test set; with --set, also a folder that holds several sets.",
+        rich_help_panel=INPUT,
+    ),
+]
 SetOption: TypeAlias = Annotated[
     str | None,
     _option(
@@ -176,19 +184,32 @@ def check_data(
     folder: Annotated[
         Path, typer.Argument(help="Folder of a set or of clips.", rich_help_panel=INPUT)
     ],
+    set_name: Annotated[
+        str | None,
+        _option(
+            INPUT,
+            "Which set to check, as for evaluate. By default every set found in the folder.",
+            "--set",
+        ),
+    ] = None,
     quick: Annotated[
         bool, _option(RUN, "Check names, numbers and sizes, not the files' content.", "--quick")
     ] = False,
 ) -> None:
-    """Report which set a folder holds, its clips and frames, and every problem in it.
+    """Report which sets a folder holds, their clips and frames, and every problem in them.
 
     The exit code is 1 if there is a problem.
     """
     from vsrkit.cli.console import output_console, print_check, progress_bar
     from vsrkit.data.check import check_set
+    from vsrkit.data.sets import detect_sets, find_root, set_named
 
-    with progress_bar() as on_progress:
-        check = check_set(folder, quick=quick, on_progress=on_progress)
-    print_check(check, output_console())
-    if not check.sound:
+    names = [set_named(set_name)] if set_name else detect_sets(folder)
+    checks = []
+    for name in names:
+        with progress_bar() as on_progress:
+            root = find_root(name, folder)
+            checks.append(check_set(root, name, quick=quick, on_progress=on_progress))
+        print_check(checks[-1], output_console())
+    if not all(check.sound for check in checks):
         raise typer.Exit(1)

@@ -4,8 +4,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vsrkit.data.clips import OnProgress
-from vsrkit.data.layouts import SetName
-from vsrkit.data.sets import FrameFiles, Frames, PairedClip, detect_set, open_set, shortened
+from vsrkit.data.frames import FrameFiles, Frames, shortened
+from vsrkit.data.layouts import TRAINING_SETS, SetName
+from vsrkit.data.sets import PairedClip, detect_sets, open_set
+from vsrkit.data.training_sets import open_training_set
 from vsrkit.errors import DataError
 from vsrkit.video.images import check_image, read_image_size
 
@@ -32,6 +34,7 @@ class SetCheck:
     lr_place: Path | None
     problems: tuple[str, ...]
     notes: tuple[str, ...]
+    validation: tuple[str, ...] = ()  # clips on which training with this set is validated
 
     @property
     def sound(self) -> bool:
@@ -40,17 +43,22 @@ class SetCheck:
 
 
 def check_set(
-    root: Path, *, quick: bool = False, on_progress: OnProgress | None = None
+    root: Path,
+    name: SetName | None = None,
+    *,
+    quick: bool = False,
+    on_progress: OnProgress | None = None,
 ) -> SetCheck:
-    """Check every clip in a folder without stopping at the first problem.
+    """Check every clip of a set without stopping at the first problem.
 
     Args:
         root: folder of the set.
+        name: which set; None takes the first that `detect_sets` finds.
         quick: check only names, numbers and sizes; by default every file is read and its checksums
             are compared.
         on_progress: called with a clip's name, its frames done and their total number.
     """
-    name = detect_set(root)
+    name = name or detect_sets(root)[0]
     problems: tuple[str, ...] = ()
     try:
         found = open_set(name, root)
@@ -60,8 +68,24 @@ def check_set(
             found = open_set(name, root, lr=None)
         except DataError:
             return SetCheck(name, root, (), None, problems, ())
+    if found.unlisted:
+        total = len(found.clips) + found.unlisted
+        problems += (f"partial: the list names {len(found.clips)} of {total} clips",)
     clips = tuple(_check_clip(clip, quick, on_progress) for clip in found.clips)
-    return SetCheck(name, root, clips, found.lr_place, problems, found.notes)
+    validation, more = _check_split(name, root)
+    return SetCheck(name, root, clips, found.lr_place, (*problems, *more), found.notes, validation)
+
+
+def _check_split(name: SetName, root: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The validation clips of a training set, and the problems that would prevent training."""
+    for known in TRAINING_SETS:
+        if known == name:
+            try:
+                split = open_training_set(known, root)
+            except DataError as error:
+                return (), (str(error),)
+            return tuple(clip.name for clip in split.validation), ()
+    return (), ()
 
 
 def _check_clip(clip: PairedClip, quick: bool, on_progress: OnProgress | None) -> ClipCheck:

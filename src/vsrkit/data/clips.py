@@ -20,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vsrkit.data.sets import shortened
+from vsrkit.data.frames import shortened
 from vsrkit.errors import DataError, VideoError
 from vsrkit.hardware.files import temporary_path, write_atomically
 from vsrkit.inference.shots import mark_cuts
@@ -110,17 +110,43 @@ def open_clips(
         max_frames: read at most this many frames of each video or folder.
         on_progress: called with a file name, the number of files done and their total number.
     """
-    sources = find_clips(path)
-    clips = []
-    for done, source in enumerate(sources):
-        if on_progress:
-            on_progress(source.name, done, len(sources))
-        name = _name(source, path)
-        clips += _open_clip(source, cache, unreadable or Unreadable(0), max_frames, name=name)
-    if on_progress:
-        on_progress("", len(sources), len(sources))
+    sources = [(_name(source, path), source) for source in find_clips(path)]
+    clips = open_sources(
+        sources, cache, unreadable=unreadable, max_frames=max_frames, on_progress=on_progress
+    )
     if not clips:
         raise DataError(f"nothing in {path} can be read as video or pictures")
+    return clips
+
+
+def open_sources(
+    sources: Sequence[tuple[str, Path]],
+    cache: Path,
+    *,
+    unreadable: Unreadable | None = None,
+    max_frames: int = 3000,
+    split_shots: bool = True,
+    on_progress: OnProgress | None = None,
+) -> list[Clip]:
+    """Open videos and folders of frames, decoding those that are not in the cache yet.
+
+    Args:
+        sources: name and path of each video file or folder of frames.
+        cache: folder for decoded frames.
+        unreadable: as for `open_clips`.
+        max_frames: read at most this many frames of each source.
+        split_shots: begin a new clip at each cut, named `NAME#0`, `NAME#1`, ...; if False, each
+            source is one clip.
+        on_progress: as for `open_clips`.
+    """
+    unreadable = unreadable or Unreadable(0)
+    clips = []
+    for done, (name, source) in enumerate(sources):
+        if on_progress:
+            on_progress(source.name, done, len(sources))
+        clips += _open_clip(source, cache, unreadable, max_frames, split_shots, name=name)
+    if on_progress:
+        on_progress("", len(sources), len(sources))
     return clips
 
 
@@ -133,14 +159,20 @@ def _name(source: Path, root: Path) -> str:
 
 
 def _open_clip(
-    source: Path, cache: Path, unreadable: Unreadable, max_frames: int, *, name: str
+    source: Path,
+    cache: Path,
+    unreadable: Unreadable,
+    max_frames: int,
+    split_shots: bool,
+    *,
+    name: str,
 ) -> list[Clip]:
     """Open the shots of one video or folder of frames; none if no frame can be read."""
-    pixels = cache / f"{_fingerprint(source, max_frames)}.rgb"
+    pixels = cache / f"{_fingerprint(source, max_frames, split_shots)}.rgb"
     about = pixels.with_suffix(".json")
     decoded = about.exists()
     if not decoded:
-        _decode(source, pixels, about, unreadable, max_frames)
+        _decode(source, pixels, about, unreadable, max_frames, split_shots)
     content = json.loads(about.read_text(encoding="utf-8"))
     if decoded and (skipped := content.get("skipped", 0)):
         log.warning("%d frames of %s could not be read", skipped, source)
@@ -162,7 +194,12 @@ def _open_clip(
 
 
 def _decode(
-    source: Path, pixels: Path, about: Path, unreadable: Unreadable, max_frames: int
+    source: Path,
+    pixels: Path,
+    about: Path,
+    unreadable: Unreadable,
+    max_frames: int,
+    split_shots: bool,
 ) -> None:
     """Write the frames to `pixels`, then their shape and cuts to `about`."""
     shape = (0, 0, 0, 3)
@@ -178,7 +215,9 @@ def _decode(
                     shape = (shape[0] + 1, *frame.shape)
                     if shape[0] == max_frames:
                         break
-            cuts = find_cuts(np.memmap(temporary, np.uint8, "r", shape=shape)) if shape[0] else []
+            cuts = []
+            if split_shots and shape[0]:
+                cuts = find_cuts(np.memmap(temporary, np.uint8, "r", shape=shape))
         if shape[0] == 0 and unreadable.count == skipped_before:
             unreadable.skip(str(source), "it has no frames")
         skipped = unreadable.count - skipped_before
@@ -293,9 +332,10 @@ def series_of(name: str) -> str:
     return letters[0] if letters and letters[0] else name
 
 
-def _fingerprint(source: Path, max_frames: int) -> str:
-    """Name a cache file; changes with the source files, `max_frames` and the cache format."""
+def _fingerprint(source: Path, max_frames: int, split_shots: bool) -> str:
+    """Name a cache file; changes with the source files, the options and the cache format."""
     files = sorted(source.iterdir()) if source.is_dir() else [source]
     stats = [(f.name, f.stat().st_size, f.stat().st_mtime_ns) for f in files]
-    text = json.dumps([FORMAT, str(source.resolve()), max_frames, stats])
+    parts = [FORMAT, str(source.resolve()), max_frames, stats, *([] if split_shots else ["whole"])]
+    text = json.dumps(parts)
     return f"{source.stem[:40]}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"

@@ -1,109 +1,26 @@
 """Test and training sets on disk: the known ones (see `layouts`) and any folder of clips."""
 
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
 
-from torch import Tensor
-
+from vsrkit.data.frames import FrameFiles, Frames, list_frames, open_video, shortened
 from vsrkit.data.layouts import (
     FOLDER_HR,
     FOLDER_LR,
     LAYOUTS,
+    SET_NAMES,
+    VIMEO_FULL,
     VIMEO_LISTS,
-    VIMEO_LR,
     VIMEO_TREE,
     Layout,
     LrKind,
     SetName,
+    vimeo_layout,
 )
-from vsrkit.errors import DataError, VideoError
-from vsrkit.video.images import is_image, natural_order, read_image, read_image_size
+from vsrkit.errors import DataError, VsrkitError
+from vsrkit.video.images import natural_order
 from vsrkit.video.probe import is_video
-from vsrkit.video.read import open_source, read_video
-
-
-@dataclass(frozen=True, slots=True)
-class FrameFiles:
-    """The frames of a clip as image files, in temporal order."""
-
-    paths: tuple[Path, ...]
-
-    def __len__(self) -> int:
-        return len(self.paths)
-
-    @property
-    def place(self) -> Path:
-        """The folder that holds the files."""
-        return self.paths[0].parent
-
-    @property
-    def size(self) -> tuple[int, int]:
-        """(height, width) of the first frame."""
-        return read_image_size(self.paths[0])
-
-    @property
-    def names(self) -> list[str]:
-        """File names without suffix, one for each frame."""
-        return [path.stem for path in self.paths]
-
-    def read(self) -> Iterator[Tensor]:
-        """Yield frames (3, H, W); raise DataError at a frame of another size than the first."""
-        size: tuple[int, ...] | None = None
-        for path in self.paths:
-            frame = read_image(path)
-            height, width = frame.shape[-2:]
-            if size is not None and size != (height, width):
-                raise DataError(
-                    f"{path} is {width}x{height}, the frames before it are {size[1]}x{size[0]}; "
-                    "all frames of a clip must have the same size"
-                )
-            size = (height, width)
-            yield frame
-
-    def missing_numbers(self) -> list[int]:
-        """Frame numbers missing between the first and the last file.
-
-        Empty if a name does not end in a number, and if a third of the numbers or more is missing:
-        then frames were selected (every second one, for example), not lost.
-        """
-        numbers = [re.search(r"(\d+)$", name) for name in self.names]
-        found = [int(match.group(1)) for match in numbers if match]
-        if len(found) != len(numbers):
-            return []
-        missing = sorted(set(range(found[0], found[-1] + 1)) - set(found))
-        return missing if len(missing) < len(found) // 2 + 1 else []
-
-
-@dataclass(frozen=True, slots=True)
-class VideoFrames:
-    """The frames of a clip as a video file."""
-
-    path: Path
-    size: tuple[int, int]  # (height, width)
-    count: int
-
-    def __len__(self) -> int:
-        return self.count
-
-    @property
-    def place(self) -> Path:
-        """The video file."""
-        return self.path
-
-    @property
-    def names(self) -> list[str]:
-        """Frame numbers of eight digits, one for each frame."""
-        return [f"{number:08d}" for number in range(self.count)]
-
-    def read(self) -> Iterator[Tensor]:
-        """Yield frames (3, H, W)."""
-        return read_video(self.path)
-
-
-Frames: TypeAlias = FrameFiles | VideoFrames
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,52 +50,48 @@ class FrameSet:
     lr_place: Path | None  # folder of the LR frames; None if they must be made from HR
     notes: tuple[str, ...] = ()  # files and folders that were ignored, one line each
     left_out: tuple[str, ...] = ()  # clips of the set that were not selected
+    unlisted: int = 0  # clips of the complete set that the list of this one lacks
 
 
-def list_frames(folder: Path) -> tuple[FrameFiles | None, list[str]]:
-    """List the image files of a folder, ordered by number.
+def set_named(name: str) -> SetName:
+    """The set of this name; an error lists all names."""
+    for known in SET_NAMES:
+        if known == name:
+            return known
+    raise VsrkitError(f"no set called {name!r}; use {', '.join(SET_NAMES)}")
 
-    Returns:
-        The frames, None if there are none, and a line for each entry that was ignored.
+
+def detect_sets(root: Path) -> list[SetName]:
+    """Detect which sets a folder holds; `folder` if it is none of the known ones.
+
+    A tree of REDS or Vimeo-90K may hold a test set and a training set; the test set is first.
     """
-    images, ignored = [], []
-    for path in sorted(folder.iterdir(), key=natural_order):
-        if is_image(path):
-            images.append(path)
-        else:
-            kind = "a folder" if path.is_dir() else "not an image"
-            ignored.append(f"ignored {path.parent.name}/{path.name}: {kind}")
-    seen: dict[str, Path] = {}
-    for path in images:
-        if twin := seen.get(path.stem):
-            raise DataError(f"{twin} and {path.name} are the same frame twice; remove one")
-        seen[path.stem] = path
-    return (FrameFiles(tuple(images)) if images else None), ignored
-
-
-def open_video(path: Path) -> VideoFrames:
-    """Open a video file as frames; it is decoded once to count them."""
-    try:
-        source = open_source(path)
-        count = sum(1 for _ in source.pictures())
-    except VideoError as error:
-        raise DataError(f"cannot read {path} as a video: {error}") from error
-    return VideoFrames(path, (source.info.height, source.info.width), count)
-
-
-def detect_set(root: Path) -> SetName:
-    """Detect which set a folder holds; `folder` if it is none of the known ones."""
     if not root.is_dir():
         raise DataError(f"{root} is not a folder; expected the folder of a data set")
-    for name, list_name in VIMEO_LISTS.items():
-        if _vimeo_home(root, list_name):
-            return name
-    for layout in LAYOUTS.values():
-        place = _first_with(root, layout.hr, layout.clips)
-        # Any clip may be called "city" or "001", so at least half of the set must exist.
-        if place and 2 * sum((place / name).is_dir() for name in layout.clips) >= len(layout.clips):
-            return layout.name
-    return "folder"
+    found = [name for name, list_name in VIMEO_LISTS.items() if vimeo_home(root, list_name)]
+    # Any clip may be called "city" or "001", so at least half of the set must exist.
+    found += [n for n, known in LAYOUTS.items() if 2 * count_clips(known, root) >= known.full]
+    return found or ["folder"]
+
+
+def find_root(name: SetName, folder: Path) -> Path:
+    """Find a known set in a folder that holds several.
+
+    Returns:
+        The folder itself if it holds the set, else the folder directly in it that holds the most
+        clips of the set; the folder itself if none does.
+    """
+    if not folder.is_dir():
+        raise DataError(f"{folder} is not a folder; expected the folder of {name}")
+
+    def found(root: Path) -> int:
+        if name in LAYOUTS:
+            return count_clips(LAYOUTS[name], root)
+        return vimeo_home(root, VIMEO_LISTS[name]) is not None
+
+    if name == "folder" or found(folder):
+        return folder
+    return max((folder, *sorted(filter(Path.is_dir, folder.iterdir()))), key=found)
 
 
 def open_set(
@@ -187,65 +100,65 @@ def open_set(
     """Open a set by name; an error shows the expected folders and which are missing.
 
     Args:
-        name: the kind of set, as `detect_set` returns it.
+        name: the kind of set, as `detect_sets` returns it.
         root: folder of the set.
         lr: which LR frames to look for; None looks for none.
         only: names of the clips to open, the others may be missing; empty opens all.
     """
     if not root.is_dir():
-        raise DataError(f"{root} is not a folder; --data expects the folder of the set")
-    match name:
-        case "vid4" | "reds4" | "reds-train":
-            return _open_known(LAYOUTS[name], root, lr, only)
-        case "vimeo90k-t" | "vimeo90k-train":
-            return _open_vimeo(name, root, lr, only)
-        case "folder":
-            return _open_folder(root, lr, only)
+        raise DataError(f"{root} is not a folder; expected the folder of {name}")
+    if name == "folder":
+        return _open_folder(root, lr, only)
+    layout = LAYOUTS[name] if name in LAYOUTS else vimeo_layout(name, read_list(name, root))
+    return _open_known(layout, root, lr, only)
 
 
 def _open_known(layout: Layout, root: Path, lr: LrKind | None, only: Sequence[str]) -> FrameSet:
     selected, left_out = _select(layout.name, list(layout.clips), only)
-    hr_root = _first_with(root, layout.hr, layout.clips)
-    lr_places = layout.lr[lr] if lr else ()
-    # If root is the ground-truth folder itself, LR frames are next to it.
-    lr_root = _first_with(root, lr_places, layout.clips) or _first_with(
-        root.parent, lr_places, layout.clips
+    found: dict[str, PairedClip] = {}
+    lr_place, notes = None, []
+    for part in layout.parts:
+        hr_root = first_with(root, part.hr, part.folders.values())
+        if hr_root is None:
+            continue
+        places = part.lr[lr] if lr else ()
+        # If root is the ground-truth folder itself, LR frames are next to it.
+        lr_root = first_with(root, places, part.folders.values()) or first_with(
+            root.parent, places, part.folders.values()
+        )
+        lr_place = lr_place or lr_root
+        for name in selected:
+            if name in found or name not in part.folders:
+                continue
+            folder = part.folders[name]
+            lr_folder = lr_root / folder if lr_root else None
+            if clip := _pair(name, hr_root / folder, lr_folder, layout.clips[name]):
+                found[name] = clip
+        stray = sorted(path.name for path in hr_root.iterdir() if path.is_file())
+        notes += [f"ignored {name}: not a clip" for name in stray]
+    _require_all(found, selected, layout, root)
+    clips, unlisted = tuple(found[name] for name in selected), layout.full - len(layout.clips)
+    return FrameSet(
+        layout.name, root, clips, lr_place, tuple(notes), left_out, unlisted=max(0, unlisted)
     )
-    found = {}
-    for name in selected:
-        hr_folder = (hr_root or root) / name
-        lr_folder = lr_root / name if lr_root else None
-        if not hr_folder.is_dir() and name in layout.elsewhere:
-            hr_folder, other = (root / place for place in layout.elsewhere[name])
-            lr_folder = other if lr and other.is_dir() else None
-        found[name] = _pair(name, hr_folder, lr_folder, layout.clips[name])
-    clips = _complete(found, layout.name, root, layout.tree)
-    stray = [path.name for path in (hr_root or root).iterdir() if path.is_file()]
-    notes = tuple(f"ignored {name}: not a clip" for name in sorted(stray))
-    return FrameSet(layout.name, root, clips, lr_root, notes, left_out)
 
 
-def _open_vimeo(name: SetName, root: Path, lr: LrKind | None, only: Sequence[str]) -> FrameSet:
+def read_list(name: SetName, root: Path) -> list[str]:
+    """The septuplets of `vimeo90k-t` or `vimeo90k-train` according to the list in the tree."""
     list_name = VIMEO_LISTS[name]
-    home = _vimeo_home(root, list_name)
+    home = vimeo_home(root, list_name)
     if home is None:
         raise DataError(f"{root} holds no {name}: {list_name} is missing. Expected: {VIMEO_TREE}")
     listed = (home / list_name).read_text(encoding="utf-8").split()
-    selected, left_out = _select(name, listed, only)
-    places = (
-        base / place / "sequences"
-        for base in (root, root.parent)
-        for place in (VIMEO_LR[lr] if lr else ())
-    )
-    lr_root = next(filter(Path.is_dir, places), None)
-    found = {
-        line: _pair(line, home / "sequences" / line, lr_root / line if lr_root else None, 7)
-        for line in selected
-    }
-    return FrameSet(name, root, _complete(found, name, root, VIMEO_TREE), lr_root, (), left_out)
+    if not listed:
+        raise DataError(
+            f"{home / list_name} is empty; expected the {VIMEO_FULL[name]} septuplets of {name}"
+        )
+    return list(dict.fromkeys(listed))
 
 
-def _vimeo_home(root: Path, list_name: str) -> Path | None:
+def vimeo_home(root: Path, list_name: str) -> Path | None:
+    """The folder with a list of Vimeo-90K: `root`, or vimeo_septuplet in it."""
     places = (root, root / "vimeo_septuplet")
     return next((place for place in places if (place / list_name).is_file()), None)
 
@@ -325,28 +238,31 @@ def _select(
     return [n for n in known if n in only], tuple(n for n in known if n not in only)
 
 
-def _first_with(root: Path, places: Iterable[str], clips: Iterable[str]) -> Path | None:
-    """Return the first of the folders that holds any of the clips."""
-    names = tuple(clips)
+def first_with(root: Path, places: Iterable[str], folders: Iterable[str]) -> Path | None:
+    """Return the first of the places that holds any of the folders."""
+    names = tuple(folders)
     candidates = (root / place for place in places)
-    return next((p for p in candidates if any((p / name).is_dir() for name in names)), None)
+    return next(
+        (p for p in candidates if p.is_dir() and any((p / name).is_dir() for name in names)), None
+    )
 
 
-def _complete(
-    found: Mapping[str, PairedClip | None], name: str, root: Path, tree: str
-) -> tuple[PairedClip, ...]:
-    """Return the clips of a set; raise DataError with the expected folders if any is missing."""
-    missing = [clip for clip, frames in found.items() if frames is None]
-    if len(missing) == len(found):
-        raise DataError(f"{root} holds no {name}. Expected: {tree}")
+def count_clips(layout: Layout, root: Path) -> int:
+    """Number of clips of a set that exist below `root`."""
+    found = set()
+    for part in layout.parts:
+        if hr_root := first_with(root, part.hr, part.folders.values()):
+            found |= {name for name, folder in part.folders.items() if (hr_root / folder).is_dir()}
+    return len(found & layout.clips.keys())
+
+
+def _require_all(found: Iterable[str], selected: Sequence[str], layout: Layout, root: Path) -> None:
+    """Raise DataError with the expected folders if a selected clip was not found."""
+    missing = sorted(set(selected).difference(found))
+    if len(missing) == len(selected):
+        raise DataError(f"{root} holds no {layout.name}. Expected: {layout.tree}")
     if missing:
         raise DataError(
-            f"{root} holds {name} without {len(missing)} of its {len(found)} clips: "
-            f"{shortened(missing, 4)}. Expected: {tree}"
+            f"{root} holds {layout.name} without {len(missing)} of its {len(selected)} clips: "
+            f"{shortened(missing, 4)}. Expected: {layout.tree}"
         )
-    return tuple(clip for clip in found.values() if clip)
-
-
-def shortened(names: Sequence[object], most: int) -> str:
-    """Join the first `most` names by commas; an ellipsis stands for the others."""
-    return ", ".join(map(str, names[:most])) + (", ..." if len(names) > most else "")

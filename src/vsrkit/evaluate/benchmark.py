@@ -13,8 +13,7 @@ from torch import Tensor, nn
 
 from vsrkit.data.clips import OnProgress
 from vsrkit.data.degrade import degrade_frames
-from vsrkit.data.layouts import SET_NAMES, SetName
-from vsrkit.data.sets import FrameSet, PairedClip, detect_set, open_set
+from vsrkit.data.sets import FrameSet, PairedClip, detect_sets, find_root, open_set, set_named
 from vsrkit.errors import DataError, VsrkitError, WeightsError
 from vsrkit.evaluate.metrics import DEFAULT_METRICS, METRICS, MS_SMALLEST, SSIM_SIZE, Metric
 from vsrkit.evaluate.protocol import DEFAULTS, ClipScores, Protocol, metrics_named, protocol_named
@@ -28,6 +27,7 @@ from vsrkit.models.layers.resample import fitted
 from vsrkit.models.spec import Window
 from vsrkit.models.weights import file_sha256
 from vsrkit.models.zoo import MODELS, build_model, load_model, local_weights
+from vsrkit.models.zoo.fetch import weights_hint
 from vsrkit.video.images import write_image
 
 PRECISIONS: tuple[PrecisionName, ...] = get_args(PrecisionName)
@@ -59,6 +59,7 @@ class Result:
     precision: str
     device: str
     left_out: tuple[str, ...] = ()  # clips of the set that were not selected
+    unlisted: int = 0  # clips of the complete set that the list on disk lacks
     notes: tuple[str, ...] = ()
     weights: str | None = None  # sha256 of the weight file
 
@@ -71,7 +72,7 @@ class Result:
     @property
     def partial(self) -> bool:
         """Whether clips or frames of the full set are missing."""
-        return bool(self.left_out) or any(clip.partial for clip in self.clips)
+        return bool(self.left_out or self.unlisted) or any(clip.partial for clip in self.clips)
 
 
 def evaluate_models(
@@ -93,7 +94,7 @@ def evaluate_models(
 
     Args:
         models: names of models, or checkpoint files.
-        data: folder of the set.
+        data: folder of the set, or a folder that holds it if `set_name` is given.
         set_name: which set it is; None detects it.
         protocol: name of the protocol; None takes the default of the set.
         clips: names of the clips to evaluate; empty takes all.
@@ -137,12 +138,9 @@ def open_evaluation(
     data: Path, set_name: str | None, protocol: str | None, clips: Sequence[str]
 ) -> tuple[Protocol, FrameSet]:
     """Open a set with the LR frames that fit a protocol; arguments as in `evaluate_models`."""
-    if set_name is not None and set_name not in SET_NAMES:
-        raise VsrkitError(f"no set called {set_name!r}; use {', '.join(SET_NAMES)}")
-    given: SetName | None = next((n for n in SET_NAMES if n == set_name), None)
-    known = given or detect_set(data)
+    known = set_named(set_name) if set_name else detect_sets(data)[0]
     rules = protocol_named(protocol or DEFAULTS[known])
-    return rules, open_set(known, data, rules.lr_kind, clips)
+    return rules, open_set(known, find_root(known, data), rules.lr_kind, clips)
 
 
 def trained_model(name: str, *, untrained: bool = False) -> nn.Module:
@@ -151,8 +149,8 @@ def trained_model(name: str, *, untrained: bool = False) -> nn.Module:
         model = build_model(name).eval()
         if any(True for _ in model.parameters()):
             raise WeightsError(
-                f"no trained weights for {name} on this machine; "
-                f"try `vsrkit weights get {name}`, give a checkpoint file, or add --untrained"
+                f"no trained weights for {name} on this machine; {weights_hint(name)}, give a "
+                "checkpoint file as the model, or add --untrained"
             )
         return model
     return load_model(name)
@@ -222,6 +220,7 @@ def evaluate(
         precision=str(engine.precision),
         device=engine.device,
         left_out=frame_set.left_out,
+        unlisted=frame_set.unlisted,
         notes=(*frame_set.notes, *_not_measured(metrics, clips)),
     )
 

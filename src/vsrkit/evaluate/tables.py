@@ -81,6 +81,9 @@ def describe(results: Sequence[Result]) -> list[str]:
     if first.left_out:
         more = f" and {len(first.left_out) - 8} more" if len(first.left_out) > 8 else ""
         lines.append(f"partial: left out {', '.join(first.left_out[:8])}{more}")
+    if first.unlisted:
+        total = len(first.clips) + len(first.left_out) + first.unlisted
+        lines.append(f"partial: the list names {total - first.unlisted} of {total} clips")
     if first.partial:
         lines.append("partial: this average of an incomplete set is not comparable with others")
     return lines + list(first.notes)

@@ -78,10 +78,11 @@ class Validated:
 
 @dataclass(frozen=True, kw_only=True, config=SETTINGS)
 class Source(Validated):
-    """One data set: a video file, a folder of videos, or a folder of folders of frames."""
+    """One data set: a video file, a folder of videos or of folders of frames, or a named set."""
 
     path: Text
-    """Video file, folder of videos, or folder of folders of frames."""
+    """Video file, folder of videos, folder of folders of frames, or the name of a training set:
+    reds-train or vimeo90k-train, which are in `data_root`."""
     weight: NonNegativeFloat = 1.0
     """How often clips are drawn from this source, relative to the other sources."""
     degradation: str = ""
@@ -106,7 +107,11 @@ class TrainConfig(Validated):
     run_dir: Text
     """Folder for the config, the log, the checkpoints and the weights of the run."""
     data: Sources = ()
-    """Data sources: paths, or tables with the keys path, weight, degradation and max_frames."""
+    """Data sources: paths, names of training sets (reds-train, vimeo90k-train), or tables with the
+    keys path, weight, degradation and max_frames."""
+    data_root: Text = ""
+    """Folder of the training sets that `data` names, or a folder that holds them; empty: the
+    environment variable VSRKIT_DATA."""
     degradation: str = "bi"
     """How LR frames are made from HR: bi, bd, bd-matlab12, crf25, crf15-35, realistic, or several
     joined by +, one of which is drawn for each clip."""
@@ -132,8 +137,8 @@ class TrainConfig(Validated):
     """Number of different crops, drawn repeatedly so that the teacher's features are computed once
     each; 0: no limit."""
     validation: Texts = ()
-    """Patterns of the names of clips held out for validation; empty: a share of
-    them, `validation_share`."""
+    """Patterns of the names of clips held out for validation; empty: the clips that a named set is
+    validated on, of other data a share, `validation_share`."""
     validation_share: Below1 = 0.1
     """Share of the clips to hold out, in whole series."""
     validation_overlaps: bool = False

