@@ -128,6 +128,7 @@ NOT_RUN = {
     "vsrkit demo": "takes long; tests/cli/test_cli.py runs it with a faster model",
     "pip install .": "would change the environment of the tests",
     "vsrkit weights get basicvsr-reds4": "needs a network; tests/models/test_fetch.py",
+    "vsrkit weights get animesr-v2": "needs a network; tests/models/test_fetch.py",
     "vsrkit weights get basicvsr-vimeo90k-bi": "needs a network; tests/models/test_fetch.py",
     "torchrun --nproc-per-node 2 -m vsrkit train recipes/vsrt_s.py --set data=my-videos": (
         "starts processes; tests/train/test_processes.py"

@@ -96,7 +96,15 @@ def test_impossible_contexts_are_refused():
 @pytest.mark.parametrize("length", [1, 2, 3, 7, 16, 41])
 @pytest.mark.parametrize(
     "context",
-    [Window(1, "all"), Window(5), Window(7, "all"), Segments(4, 2), Segments(16, 4), Carried()],
+    [
+        Window(1, "all"),
+        Window(5),
+        Window(7, "all"),
+        Segments(4, 2),
+        Segments(16, 4),
+        Carried(),
+        Carried(look_ahead=1),
+    ],
 )
 def test_the_plan_is_what_the_stream_gives(context, length):
     shot = [torch.full((3, 1, 1), n) for n in range(length)]
@@ -124,3 +132,9 @@ def test_a_carried_state_sees_the_second_frame_at_the_start():
     plans = [plan.frames for plan in plan_pieces(3, 6, Carried())]
     assert plans == [(3, 4), (4,), (5,)]
     assert [plan.frames for plan in plan_pieces(3, 4, Carried())] == [(3, 3)]
+
+
+def test_a_carried_state_with_look_ahead_sees_the_next_frame():
+    plans = [plan.frames for plan in plan_pieces(3, 6, Carried(look_ahead=1))]
+    assert plans == [(3, 4), (4, 5), (5, 5)]
+    assert [plan.frames for plan in plan_pieces(3, 4, Carried(look_ahead=1))] == [(3, 3)]

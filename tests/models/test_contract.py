@@ -12,6 +12,7 @@ from torch.utils._pytree import tree_map
 from vsrkit.hardware.device import Precision
 from vsrkit.inference.engine import Engine, upscale_frames
 from vsrkit.models.anatomy import Anatomy, Flow
+from vsrkit.models.animesr import AnimeSRConfig
 from vsrkit.models.basicvsr import BasicVSRConfig
 from vsrkit.models.basicvsr_plusplus import BasicVSRPlusPlusConfig
 from vsrkit.models.bicubic import BicubicConfig
@@ -59,6 +60,7 @@ SMALL = {
     "frvsr": FRVSRConfig(channels=8, blocks=1),
     "rrn": RRNConfig(channels=8, blocks=1),
     "rsdn": RSDNConfig(channels=8, blocks=1),
+    "animesr": AnimeSRConfig(channels=8, blocks=(3, 2, 1)),
     "vespcn": VESPCNConfig(channels=8, layers=4),
     "spmc": SPMCConfig(channels=4),
 }
@@ -165,8 +167,9 @@ def test_steps_equal_one_call_with_the_clip(name):
     state = model.start(clip[:, 1]) if model.spec.context.needs_second_frame else None
     results = []
     with torch.no_grad():
-        for frame in clip.unbind(1):
-            sr, state = model.step(frame, state)
+        for i, frame in enumerate(clip.unbind(1)):
+            after = [clip[:, min(i + 1, 3)]] if model.spec.context.look_ahead else []
+            sr, state = model.step(frame, state, *after)
             results.append(sr)
         assert torch.equal(torch.stack(results, 1), model(clip))
 

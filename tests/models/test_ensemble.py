@@ -10,6 +10,7 @@ from vsrkit.cli import app
 from vsrkit.errors import VsrkitError
 from vsrkit.hardware.device import Precision
 from vsrkit.inference.engine import Engine, upscale_frames
+from vsrkit.models.animesr import AnimeSR, AnimeSRConfig
 from vsrkit.models.basicvsr import BasicVSR, BasicVSRConfig
 from vsrkit.models.bicubic import Bicubic, BicubicConfig
 from vsrkit.models.edvr import EDVR, EDVRConfig
@@ -78,9 +79,16 @@ def test_keep_selects_the_same_frames_in_reversed_views():
         torch.testing.assert_close(net(clip, keep=slice(0, 1)), net(clip)[:, :1], rtol=0, atol=1e-6)
 
 
-def test_every_view_has_its_own_carried_state():
+@pytest.mark.parametrize(
+    ("build", "config"),
+    [
+        (RRN, RRNConfig(channels=4, blocks=1)),
+        (AnimeSR, AnimeSRConfig(channels=4, blocks=(2, 1, 1))),  # looks one frame ahead
+    ],
+)
+def test_every_view_has_its_own_carried_state(build, config):
     torch.manual_seed(0)
-    net = Ensemble(RRN(RRNConfig(channels=4, blocks=1))).eval()
+    net = Ensemble(build(config)).eval()
     shot = torch.rand(3, 3, 6, 8)
     with torch.no_grad():
         streamed = torch.stack(list(upscale_frames(shot, Engine(net, FLOAT32))))

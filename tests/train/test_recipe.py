@@ -34,6 +34,7 @@ GOLDEN = ROOT / "tests" / "golden" / "tiny_cpu.txt"
         "flow_light.py",
         "basicvsrpp.py",
         "basicvsrpp.py:vimeo90k",
+        "animesr.py",
     ],
 )
 def test_shipped_recipes_load_and_survive_json(name):

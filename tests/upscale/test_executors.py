@@ -13,6 +13,7 @@ from tests.clips import noise_picture, write_clip
 from tests.upscale import upscaled
 
 from vsrkit.errors import VsrkitError
+from vsrkit.models.animesr import AnimeSR, AnimeSRConfig
 from vsrkit.models.bicubic import Bicubic
 from vsrkit.models.rrn import RRN, RRNConfig
 from vsrkit.models.spec import Carried, Window
@@ -40,12 +41,16 @@ def film(tmp_path_factory):
     return write_clip(folder / "in.mkv", width=24, height=16, pictures=pictures)
 
 
-@pytest.fixture
-def recurrent(film):
+@pytest.fixture(params=["rrn", "animesr"])  # the latter looks one frame ahead
+def recurrent(film, request):
     """A small recurrent model, and the video that one process makes with it."""
     torch.manual_seed(0)
-    model = RRN(RRNConfig(channels=8, blocks=1)).eval()
-    target = film.with_name("recurrent.mkv")
+    models = {
+        "rrn": RRN(RRNConfig(channels=8, blocks=1)),
+        "animesr": AnimeSR(AnimeSRConfig(channels=8, blocks=(2, 1, 1))),
+    }
+    model = models[request.param].eval()
+    target = film.with_name(f"{request.param}.mkv")
     if not target.exists():
         upscale(film, target, model=model)
     return model, target.read_bytes()

@@ -84,11 +84,12 @@ def test_kill_9_at_any_moment_changes_no_byte(film, whole, tmp_path):
         run += 1
 
 
-def test_a_carried_state_is_resumed(film, tmp_path, monkeypatch):
+@pytest.mark.parametrize("name", ["rrn-5l", "animesr-v2"])
+def test_a_carried_state_is_resumed(film, tmp_path, monkeypatch, name):
     """A resumed job continues with the stored state of a recurrent model."""
     monkeypatch.setattr(produce, "PART_FRAMES", 8)
     torch.manual_seed(0)
-    model = build_model("rrn-5l")
+    model = build_model(name)
     upscale(film, tmp_path / "whole.mkv", model=model, end=1)
 
     def stop(progress: Progress) -> None:

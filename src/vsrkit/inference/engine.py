@@ -82,14 +82,15 @@ class Engine:
             a shot begins.
         """
         context = self.spec.context
-        needs_second = isinstance(context, Carried) and context.needs_second_frame
+        assert isinstance(context, Carried)
         before, after = iter([] if piece.begins_shot else states), []
 
         def step_model(part: Tensor) -> Tensor:
             state = next(before, None)
-            if state is None and needs_second:
+            if state is None and context.needs_second_frame:
                 state = self.model.start(part[:, -1])  # type: ignore[operator]
-            sr, state = self.model.step(part[:, 0], state)  # type: ignore[operator]
+            following = part[:, 1:].unbind(1) if context.look_ahead else ()
+            sr, state = self.model.step(part[:, 0], state, *following)  # type: ignore[operator]
             after.append(state)
             return sr[:, None]
 

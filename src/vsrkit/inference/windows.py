@@ -51,7 +51,7 @@ def plan_piece(
     """The piece of a shot of `length` frames whose first kept frame is `first`.
 
     context: what the model needs. A model with a carried state gets one frame at a time; the first
-        one of a shot comes with the second.
+        one of a shot comes with the second, and with `look_ahead` every one with the next.
     padding: what replaces frames outside of the shot in a window.
     stride: frames to keep of a window, for models that return all of them. More frames are faster
         and have less context on one side.
@@ -69,7 +69,8 @@ def plan_piece(
             keep = slice(first - low, min(first + kept, length) - low)
             return PiecePlan(tuple(range(low, high)), keep, begins)
         case Carried():
-            frames = (0, min(1, length - 1)) if begins else (first,)
+            following = (min(first + 1, length - 1),) if begins or context.look_ahead else ()
+            frames = (first, *following)
             return PiecePlan(frames, slice(0, 1), begins)
 
 
@@ -129,8 +130,8 @@ def _frames_ahead(context: Context, first: int) -> int:
             return size
         case Segments(length=length, warmup=warmup):
             return length + warmup
-        case Carried():
-            return 2 if first == 0 else 1
+        case Carried(look_ahead=look_ahead):
+            return 2 if first == 0 else 1 + look_ahead
 
 
 def _frames_behind(context: Context) -> int:

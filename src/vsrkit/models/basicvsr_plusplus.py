@@ -22,7 +22,7 @@ from vsrkit.models.layers.blocks import (
     upsample_bilinear,
 )
 from vsrkit.models.layers.deform import deform_conv
-from vsrkit.models.layers.flow import SPyNet, spynet_basicsr_name, warp
+from vsrkit.models.layers.flow import SPyNet, compose_flows, spynet_basicsr_name, warp
 from vsrkit.models.spec import Segments, Spec
 from vsrkit.models.weights import count_matching, rename
 
@@ -162,7 +162,7 @@ class BasicVSRPlusPlus(nn.Module):
             aligned = near
             if step > 0:
                 flow = flows.to_next[i] if backward else flows.to_prev[i - 1]
-                far_flow = torch.zeros_like(flow) if step == 1 else flow + warp(last_flow, flow)
+                far_flow = torch.zeros_like(flow) if step == 1 else compose_flows(flow, last_flow)
                 align = self.deform_align[branch]
                 aligned = align(features[i][0], near, far, flow, far_flow)
             found = aligned + self.backbone[branch](torch.cat([*features[i], aligned], 1))

@@ -90,12 +90,14 @@ class Ensemble(nn.Module):
         """The state of every view before the first frame of a shot, given the second."""
         return [self.model.start(view.of(second)) for view in self.views]  # type: ignore[operator]
 
-    def step(self, frame: Tensor, state: Sequence[Any] | None = None) -> tuple[Tensor, list[Any]]:
-        """As the model, with one state for each view."""
+    def step(
+        self, frame: Tensor, state: Sequence[Any] | None = None, *after: Tensor
+    ) -> tuple[Tensor, list[Any]]:
+        """As the model, with one state for each view; `after` is the next frame, if it needs it."""
         total, states = torch.zeros((), device=frame.device), []
         for view, before in zip(self.views, state or [None] * len(self.views), strict=True):
-            seen = view.of(frame).contiguous()
-            sr, after = self.model.step(seen, before)  # type: ignore[operator]
+            seen, *following = (view.of(each).contiguous() for each in (frame, *after))
+            sr, state_after = self.model.step(seen, before, *following)  # type: ignore[operator]
             total = total + view.back(sr)
-            states.append(after)
+            states.append(state_after)
         return total / len(self.views), states

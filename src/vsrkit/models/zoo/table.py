@@ -7,6 +7,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from vsrkit.models import (
+    animesr,
     basicvsr,
     basicvsr_plusplus,
     bicubic,
@@ -86,6 +87,9 @@ ARCHITECTURES: dict[str, Architecture] = {
     "frvsr": Architecture(frvsr.FRVSRConfig, frvsr.FRVSR, frvsr.detect),
     "rrn": Architecture(rrn.RRNConfig, rrn.RRN, rrn.detect, rrn.public_name),
     "rsdn": Architecture(rsdn.RSDNConfig, rsdn.RSDN, rsdn.detect, rsdn.public_name),
+    "animesr": Architecture(
+        animesr.AnimeSRConfig, animesr.AnimeSR, animesr.detect, animesr.public_name
+    ),
     "vespcn": Architecture(vespcn.VESPCNConfig, vespcn.VESPCN, vespcn.detect),
     "spmc": Architecture(spmc.SPMCConfig, spmc.SPMC, spmc.detect),
 }
@@ -187,6 +191,10 @@ MODELS: dict[str, Entry] = {
     "rrn-5l": Entry("rrn", rrn.L5, "RRN-5L, forward only", "not stated"),
     "rrn-10l": Entry("rrn", rrn.L10, "RRN-10L, forward only", "not stated"),
     "rsdn": Entry("rsdn", rsdn.RSDNConfig(), "RSDN9-128, forward only", "not stated"),
+    "animesr-v1": Entry(
+        "animesr", animesr.AnimeSRConfig(), "AnimeSR for drawn video, older weights"
+    ),
+    "animesr-v2": Entry("animesr", animesr.AnimeSRConfig(), "AnimeSR for drawn video, recommended"),
     "vespcn": Entry("vespcn", vespcn.VESPCNConfig(), "VESPCN from the paper, 3 frames, luma"),
     "spmc": Entry("spmc", spmc.SPMCConfig(), "SPMC from the paper, 3 frames, luma"),
 }

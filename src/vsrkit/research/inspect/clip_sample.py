@@ -106,8 +106,9 @@ def frames_around(number: int, count: int, context: Context) -> tuple[list[int],
             return list(plan.frames), plan.keep.start
         case Segments():
             first, stop = max(0, number - AROUND), min(count, number + AROUND + 1)
-        case Carried():  # the first step may need the second frame
-            first, stop = max(0, number - BEFORE), min(count, max(number + 1, 2))
+        case Carried(look_ahead=look_ahead):  # the first step may need the second frame
+            first = max(0, number - BEFORE)
+            stop = min(count, max(number + 1 + look_ahead, 2))
     return list(range(first, stop)), number - first
 
 
