@@ -146,8 +146,10 @@ def measure_speeds(
     shape = json.dumps(asdict(convolution))
     trial, key = f"{machine}|bfloat16", f"{machine}|{torch.get_num_threads()} threads|{shape}"
     known = _read_json(path)
-    # A speed that was not measured yet is stored as null.
-    speeds = dict(zip(CANDIDATES, known.get(key, [None] * len(CANDIDATES)), strict=True))
+    # A speed that was not measured yet is stored as null; earlier versions stored other lists.
+    stored = known.get(key, [])
+    stored = stored if len(stored) == len(CANDIDATES) else [None] * len(CANDIDATES)
+    speeds = dict(zip(CANDIDATES, stored, strict=True))
     missing = [c for c in candidates if speeds[c] is None]
     for candidate in missing:
         if candidate.dtype == "bfloat16" and trial not in known:
