@@ -149,8 +149,8 @@ def layers(
     output: Output,
     k: PatternBits = "2:4",
     seeds: Annotated[int, option(RUN, "Number of runs of each kind.", min=1)] = 3,
-    steps: Annotated[int, option(RUN, "Steps of every run.", min=1)] = 500,
-    learning_rate: Annotated[float, option(EXPERIMENT, "Step size of Adam.", min=1e-6)] = 3e-3,
+    steps: Annotated[int, option(RUN, "Steps of every run.", min=1)] = 800,
+    learning_rate: Annotated[float, option(EXPERIMENT, "Step size of Adam.", min=1e-6)] = 5e-3,
     scaled: Annotated[
         bool,
         option(

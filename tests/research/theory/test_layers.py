@@ -73,7 +73,7 @@ def test_the_layers_are_those_of_the_networks_and_equally_wide():
         bits = draw_videos(2, layout, 2)[0]
         assert torch.equal(convolutional(bits), torch.zeros(2))  # u starts at zero
         if layout.tokens > 1:  # softmax over several tokens: the attention is not skipped
-            x = torch.randn(2, layout.frames, 16, layout.side, layout.side)
+            x = torch.randn(2, layout.frames, 8, layout.side, layout.side)
             weights = convolutional.layer.weights(x, slice(0, layout.frames))
             assert weights.shape[-1] == layout.tokens
             assert weights.max() < 1

@@ -25,8 +25,8 @@ from vsrkit.research.theory.gradient import OnProgress
 
 LayerKind: TypeAlias = Literal["STCSA", "fully connected"]
 KINDS: tuple[LayerKind, ...] = ("STCSA", "fully connected")
-CHANNELS = 16
-BATCH = 256  # new videos at every step
+CHANNELS = 8
+BATCH = 128  # new videos at every step
 TEST_VIDEOS = 4096
 GRADIENT_VIDEOS = 4096  # in each of the two halves
 PATTERN_WIDTH = 3  # patterns fill the rows of a 3x3 square, the reach of a convolution
@@ -113,8 +113,8 @@ def train_layers(
     ks: Sequence[int],
     *,
     seeds: int = 3,
-    steps: int = 500,
-    learning_rate: float = 3e-3,
+    steps: int = 800,
+    learning_rate: float = 5e-3,
     scaled: bool = False,
     seed: int = 0,
     on_progress: OnProgress = lambda what, done, total: None,
