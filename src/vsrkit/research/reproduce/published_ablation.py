@@ -40,7 +40,16 @@ from vsrkit.research.reproduce.ablation import (
     uses_spynet,
 )
 from vsrkit.research.reproduce.ablation_settings import THREE_FRAMES, Variant, changed
-from vsrkit.train.config import SETTINGS, ConfigError, Count, Texts, TrainConfig, Validated, to_dict
+from vsrkit.train.config import (
+    SETTINGS,
+    ConfigError,
+    Count,
+    Source,
+    Texts,
+    TrainConfig,
+    Validated,
+    to_dict,
+)
 from vsrkit.train.recipe import load_recipe
 from vsrkit.train.run_files import STATE, write_json
 from vsrkit.train.warm_start import copy_matching
@@ -154,8 +163,10 @@ def prepare_runs(settings: PublishedSettings, folder: Path, processes: int) -> l
         for variant in variants:
             place = folder / "runs" / variant.slug / str(seed)
             config = run_config(base, variant, place, seed)
-            if not is_reds:
-                config = validated_on_own_clips(config, settings)
+            if is_reds:
+                config = dataclasses.replace(config, data_root=settings.data)
+            else:
+                config = with_own_clips(config, settings)
             batch_size, accumulate = share_batch(clips, processes, base.batch_size)
             config = dataclasses.replace(config, batch_size=batch_size, accumulate=accumulate)
             if not Path(config.model).exists():
@@ -200,7 +211,6 @@ def published_recipe(settings: PublishedSettings) -> TrainConfig:
     return dataclasses.replace(
         config,
         **values,
-        data=(dataclasses.replace(config.data[0], path=settings.data),),
         precision=settings.precision,
         # A shorter run has the same schedule in fewer steps.
         periods=tuple(ceil(period * steps / config.steps) for period in config.periods),
@@ -242,10 +252,11 @@ def run_config(base: TrainConfig, variant: Variant, place: Path, seed: int) -> T
     )
 
 
-def validated_on_own_clips(config: TrainConfig, settings: PublishedSettings) -> TrainConfig:
-    """The config with the held-out clips of the settings instead of REDS4."""
+def with_own_clips(config: TrainConfig, settings: PublishedSettings) -> TrainConfig:
+    """The config with the clips of the settings, some of them held out, instead of REDS."""
     return dataclasses.replace(
         config,
+        data=(Source(path=settings.data),),
         validation=settings.validation,
         validation_share=settings.held_out,
         validation_frames=HELD_OUT_FRAMES,
