@@ -117,12 +117,16 @@ def test_a_named_set_is_found_in_the_folder_of_the_environment(vid4: Path, monke
 
 def test_all_metrics_have_a_table(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(protocol_module, "vmaf_available", lambda: False)
+    monkeypatch.setattr(protocol_module, "metric_available", lambda name: False)
     write_clip(tmp_path / "a", random_clip(2, 164, 168))
     done = vsrkit("evaluate", "-m", "bicubic", "--data", tmp_path, "--metrics", "all")
     assert done.exit_code == 0, done.output
     for title in ("MS-SSIM", "warping error x1000", "tOF px", "flicker", "consistency dB"):
         assert title in done.output
     assert "VMAF" not in done.output
+    assert "LPIPS" not in done.output
+    with pytest.raises(VsrkitError, match="run `vsrkit weights get lpips`"):
+        metrics_named(["tlpips"])
     with pytest.raises(VsrkitError, match="imageio-ffmpeg"):
         metrics_named(["vmaf"])
 
@@ -143,7 +147,8 @@ def test_untrained_models_are_an_error_by_default(vid4: Path) -> None:
     [
         (["--set", "vid5"], VsrkitError, "no set called 'vid5'; use vid4, reds4"),
         (["--protocol", "vid3"], VsrkitError, "did you mean 'vid4'"),
-        (["--metrics", "psnr,lpips"], VsrkitError, "no metric called 'lpips'"),
+        (["--metrics", "psnr,musiq"], VsrkitError, "no metric called 'musiq'"),
+        (["--metrics", "psnr,lpips"], VsrkitError, "run `vsrkit weights get lpips`"),
         (["--clip", "town"], DataError, "vid4 has no clip 'town'; it has calendar, city"),
         (["--precision", "float8"], VsrkitError, "no precision called 'float8'"),
         (["--device", "abacus"], VsrkitError, "no device called 'abacus'"),

@@ -9,7 +9,17 @@ from skimage.metrics import peak_signal_noise_ratio, structural_similarity
 from tests.paths import GOLDEN
 from torch import Tensor
 
-from vsrkit.evaluate.metrics import luma, mean_psnr_y, measured, ms_ssim, psnr, ssim, worst_crop
+from vsrkit.evaluate.metrics import (
+    grid,
+    luma,
+    mean_psnr_y,
+    measured,
+    ms_ssim,
+    psnr,
+    smallest_side,
+    ssim,
+    worst_crop,
+)
 
 PAIRS = np.load(GOLDEN / "metrics.npz")
 NUMBERS = json.loads((GOLDEN / "metrics.json").read_text())
@@ -91,3 +101,23 @@ def test_worst_crop_is_the_candidate_with_the_largest_mean_error():
     error[26:30, 40:44] = 1.0
     assert worst_crop(error, 8, 12, step=4) == (24, 32)
     assert worst_crop(error, 40, 60, step=4) == (0, 0)
+
+
+@pytest.mark.parametrize("scale", [2, 3, 4])
+def test_grid_finds_a_pattern_of_the_scale_and_nothing_in_noise(scale: int) -> None:
+    generator = torch.Generator().manual_seed(0)
+    noise = torch.rand(1, 203, 198, dtype=torch.float64, generator=generator) * 20
+    pattern = torch.zeros_like(noise)
+    pattern[:, ::scale, ::scale] = 40
+    other = torch.zeros_like(noise)
+    other[:, ::5, ::5] = 40
+    assert abs(grid(noise, scale)) < 2  # of noise, a bin is the mean over 200 lines
+    assert grid(noise + pattern, scale) > 10
+    assert grid(noise + other, scale) < 2  # another period
+
+
+def test_smallest_side_is_that_of_the_most_demanding_metric() -> None:
+    assert smallest_side(("psnr",), 4) == 11
+    assert smallest_side(("psnr", "lpips"), 4) == 31
+    assert smallest_side(("grid",), 2) == 32
+    assert smallest_side(("niqe", "ms_ssim"), 4) == 161

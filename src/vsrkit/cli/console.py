@@ -33,9 +33,15 @@ TITLES = {
     "tof": "tOF px",
     "flicker": "flicker",
     "consistency": "consistency dB",
+    "grid": "grid dB",
+    "lpips": "LPIPS",
+    "lpips_vgg": "LPIPS (VGG)",
+    "tlpips": "tLPIPS x1000",
+    "dists": "DISTS",
+    "niqe": "NIQE",
     "vmaf": "VMAF",
 }
-THOUSANDTHS = ("warping_error", "warped_flicker")
+THOUSANDTHS = ("warping_error", "warped_flicker", "tlpips")
 MOST_CHECKED = 40  # clips that `data check` shows as rows
 MOST_NAMES = 300  # clips whose names `data check` prints
 WIDE = 160  # columns, if the output is a file or a pipe

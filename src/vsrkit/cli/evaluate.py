@@ -91,7 +91,7 @@ def evaluate(
         _option(
             MEASURE,
             "Metrics, separated by commas: psnr, ssim, ms_ssim, warping_error, warped_flicker, "
-            "tof, flicker, consistency, vmaf, or all.",
+            "tof, flicker, consistency, grid, lpips, lpips_vgg, tlpips, dists, niqe, vmaf, or all.",
         ),
     ] = "psnr,ssim",
     precision: Annotated[

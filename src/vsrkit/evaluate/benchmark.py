@@ -15,7 +15,7 @@ from vsrkit.data.clips import OnProgress
 from vsrkit.data.degrade import degrade_frames
 from vsrkit.data.sets import FrameSet, PairedClip, detect_sets, find_root, open_set, set_named
 from vsrkit.errors import DataError, VsrkitError, WeightsError
-from vsrkit.evaluate.metrics import DEFAULT_METRICS, METRICS, MS_SMALLEST, SSIM_SIZE, Metric
+from vsrkit.evaluate.metrics import DEFAULT_METRICS, METRICS, Metric, smallest_side
 from vsrkit.evaluate.protocol import DEFAULTS, ClipScores, Protocol, metrics_named, protocol_named
 from vsrkit.hardware.device import PrecisionName, resolve_device
 from vsrkit.hardware.memory import PeakMemory
@@ -247,7 +247,7 @@ def check_clips(
 ) -> None:
     """Raise DataError if a clip does not fit the model, the protocol or the metrics."""
     context, scale = engine.spec.context, protocol.degradation.scale
-    smallest = MS_SMALLEST if "ms_ssim" in metrics else SSIM_SIZE
+    smallest = smallest_side(metrics, scale)
     for clip in frame_set.clips:
         height, width = clip.hr.size
         if (

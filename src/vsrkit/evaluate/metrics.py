@@ -3,7 +3,7 @@
 Frames are prepared by `measured`: (C, H, W) float64 in 0..255.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from functools import lru_cache
 from math import inf, log10
 from typing import Literal, TypeAlias, get_args
@@ -24,6 +24,12 @@ Metric: TypeAlias = Literal[
     "tof",
     "flicker",
     "consistency",
+    "grid",
+    "lpips",
+    "lpips_vgg",
+    "tlpips",
+    "dists",
+    "niqe",
     "vmaf",
 ]
 METRICS: tuple[Metric, ...] = get_args(Metric)
@@ -36,6 +42,10 @@ Y_SHARES = Y_OF_RGB / Y_OF_RGB.sum()
 SSIM_SIZE, SSIM_SIGMA = 11, 1.5
 C1, C2 = (0.01 * 255) ** 2, (0.03 * 255) ** 2
 MS_WEIGHTS = (0.0448, 0.2856, 0.3001, 0.2363, 0.1333)  # Wang et al. 2003, finest scale first
+LPIPS_SMALLEST = 31  # AlexNet's last features of smaller frames are empty
+NIQE_BLOCK = 96
+GRID_NEIGHBOURS = (*range(-6, -2), *range(3, 7))  # bins around a peak of the spectrum
+GRID_PERIODS = 16  # of the grid that a frame must hold in each direction
 MS_SMALLEST = (SSIM_SIZE - 1) * 2 ** (len(MS_WEIGHTS) - 1) + 1
 
 
@@ -56,6 +66,18 @@ def measured(frame: Tensor, *, channel: Channel, border: int = 0, rounded: bool 
     if border:
         x = x[..., border:-border, border:-border]
     return luma(x) if channel == "y" else x
+
+
+def smallest_side(metrics: Collection[Metric], scale: int) -> int:
+    """The smallest side of a frame in pixels for which all these metrics are defined.
+
+    Args:
+        metrics: names of metrics.
+        scale: the factor by which the frames were enlarged.
+    """
+    sides = {"ms_ssim": MS_SMALLEST, "niqe": NIQE_BLOCK, "grid": GRID_PERIODS * scale}
+    sides |= dict.fromkeys(("lpips", "lpips_vgg", "tlpips", "dists"), LPIPS_SMALLEST)
+    return max((sides.get(metric, SSIM_SIZE) for metric in metrics), default=SSIM_SIZE)
 
 
 def luma(rgb: Tensor) -> Tensor:
@@ -88,6 +110,31 @@ def worst_crop(error: Tensor, height: int, width: int, *, step: int) -> tuple[in
     means = F.avg_pool2d(error[None, None], (height, width), stride=step)[0, 0]
     row, column = divmod(int(means.argmax()), means.shape[1])
     return step * row, step * column
+
+
+def grid(frame: Tensor, scale: int) -> float:
+    """How much a frame shows a grid of `scale` pixels, in dB; about 0 for natural pictures.
+
+    Networks that enlarge by a pixel shuffle can leave a pattern that repeats every `scale` pixels.
+    It adds peaks to the spectrum at the multiples of 1 / scale cycles per pixel: the result is the
+    mean height of these peaks above the neighbouring frequencies, along rows and columns.
+
+    Args:
+        frame: (1, H, W) luma, in any unit; each side at least 16 * scale pixels.
+        scale: period in pixels, at least 2.
+    """
+    heights = []
+    for lines in (frame[0], frame[0].T):
+        length = lines.shape[1] // scale * scale  # the peaks fall on a bin
+        window = torch.hann_window(length, dtype=lines.dtype)
+        # The mean power of all lines: a pattern too weak to be seen in a line does not count.
+        power = torch.fft.rfft(lines[:, :length] * window).abs().square().mean(0)
+        power = 10 * (power + 1e-12).log10()
+        for peak in range(length // scale, length // 2 + 1, length // scale):
+            # The window spreads a peak over three bins, which are not neighbours.
+            near = [peak + d for d in GRID_NEIGHBOURS if peak + d < len(power)]
+            heights.append(power[peak] - power[near].mean())
+    return float(torch.stack(heights).mean())
 
 
 def ssim(a: Tensor, b: Tensor) -> float:

@@ -10,7 +10,19 @@ from torch import Tensor
 from vsrkit.data.degrade import BD, BI, CRF, Degradation, degrade_frames
 from vsrkit.data.layouts import LrKind, SetName
 from vsrkit.errors import VsrkitError
-from vsrkit.evaluate.metrics import METRICS, Channel, Metric, measured, ms_ssim, psnr, ssim
+from vsrkit.evaluate.metric_weights import metric_available
+from vsrkit.evaluate.metrics import (
+    METRICS,
+    Channel,
+    Metric,
+    grid,
+    luma,
+    measured,
+    ms_ssim,
+    psnr,
+    ssim,
+)
+from vsrkit.evaluate.perceptual import PERCEPTUAL_METRICS, PerceptualScores
 from vsrkit.evaluate.temporal import TEMPORAL_METRICS, Temporal
 from vsrkit.evaluate.vmaf import VMAF_MISSING, VmafClip, vmaf_available
 from vsrkit.inference.windows import Padding
@@ -146,13 +158,26 @@ def protocol_named(name: str) -> Protocol:
 def metrics_named(names: Sequence[str]) -> list[Metric]:
     """Return metrics by name; `all` stands for every one that can be computed here."""
     if "all" in names:
-        return [metric for metric in METRICS if metric != "vmaf" or vmaf_available()]
+        return [metric for metric in METRICS if _missing(metric) is None]
     spelt = [name.strip().lower().replace("-", "_") for name in names]
     if unknown := [name for name in spelt if name not in METRICS]:
         raise VsrkitError(f"no metric called {unknown[0]!r}; use {', '.join(METRICS)} or all")
-    if "vmaf" in spelt and not vmaf_available():
-        raise VsrkitError(VMAF_MISSING)
-    return [metric for metric in METRICS if metric in spelt]
+    chosen = [metric for metric in METRICS if metric in spelt]
+    if missing := next(filter(None, map(_missing, chosen)), None):
+        raise VsrkitError(missing)
+    return chosen
+
+
+def _missing(metric: Metric) -> str | None:
+    """What must be installed to compute a metric; None if it can be computed."""
+    if metric == "vmaf":
+        return None if vmaf_available() else VMAF_MISSING
+    if metric not in PERCEPTUAL_METRICS:
+        return None
+    weights = {"lpips_vgg": "lpips", "tlpips": "lpips"}.get(metric, metric)
+    if metric_available(weights):
+        return None
+    return f"{metric} needs weights: run `vsrkit weights get {weights}`"
 
 
 @dataclass
@@ -170,6 +195,8 @@ class ClipScores:
     def __post_init__(self) -> None:
         temporal = frozenset(self.metrics) & TEMPORAL_METRICS
         self._temporal = Temporal(temporal) if temporal else None
+        perceptual = frozenset(self.metrics) & PERCEPTUAL_METRICS
+        self._perceptual = PerceptualScores(perceptual) if perceptual else None
         self._vmaf = VmafClip() if "vmaf" in self.metrics else None
 
     def __enter__(self) -> "ClipScores":
@@ -187,8 +214,15 @@ class ClipScores:
         found = {name: score(a, b) for name, score in functions.items() if name in self.metrics}
         if "consistency" in self.metrics:
             found["consistency"] = consistency(sr, lr, self.protocol)
+        if "grid" in self.metrics:
+            found["grid"] = grid(
+                luma(sr.double().clamp(0, 1) * 255), self.protocol.degradation.scale
+            )
         if self._temporal:
             found |= self._temporal.measure(sr, hr)
+        if self._perceptual:
+            rgb = replace(self.protocol, channel="rgb")
+            found |= self._perceptual.measure(*(rgb.measured(x) / 255 for x in (sr, hr)))
         if self._vmaf:
             self._vmaf.add(sr, hr)
         for name, value in found.items():

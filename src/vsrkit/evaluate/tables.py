@@ -17,7 +17,18 @@ from vsrkit.evaluate.metrics import DEFAULT_METRICS
 from vsrkit.evaluate.protocol import DEFAULTS, PROTOCOLS, Protocol
 from vsrkit.hardware.files import write_atomically
 
-DECIMALS = {"psnr": 2, "ssim": 4, "ms_ssim": 4, "warping_error": 3, "warped_flicker": 3, "tof": 3}
+DECIMALS = {
+    "psnr": 2,
+    "ssim": 4,
+    "ms_ssim": 4,
+    "warping_error": 3,
+    "warped_flicker": 3,
+    "tof": 3,
+    "lpips": 4,
+    "lpips_vgg": 4,
+    "tlpips": 3,
+    "dists": 4,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,9 @@ import torch
 from torch import Tensor
 
 from vsrkit.errors import VideoError
-from vsrkit.evaluate.metrics import luma, worst_crop
+from vsrkit.evaluate.metric_weights import metric_available
+from vsrkit.evaluate.metrics import NIQE_BLOCK, luma, worst_crop
+from vsrkit.evaluate.niqe import niqe
 from vsrkit.evaluate.page import inline_png, render_page
 from vsrkit.hardware.files import write_atomically
 from vsrkit.inference.shots import mark_cuts
@@ -29,6 +31,7 @@ from vsrkit.video.read import Source, open_source, orient
 CROP = (270, 480)  # (height, width) of the pictures, in output pixels
 WORST = 8  # frames on the page
 POINTS = 600  # of the curve, at most
+NIQE_EVERY = 25  # frames
 SAME = 99.0  # dB reported for equal frames
 
 
@@ -43,6 +46,8 @@ class Shot:
     flicker: mean absolute difference between the frame-to-frame change of the output and that of
         the bicubically enlarged input, in steps of 1/255 of luma.
     drift: mean of the output minus mean of the input, in steps of 1/255 (R, G, B).
+    niqe: of the bicubically enlarged input and of the output, mean over every 25th frame; None if
+        the weights of NIQE are not installed or the frames are too small.
     """
 
     first: int
@@ -53,6 +58,7 @@ class Shot:
     lowest_frame: int = 0
     flicker: float = 0.0
     drift: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    niqe: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +161,9 @@ class _Meter:
             bicubic_matrix(width, Fraction(wide, width)),
         )
         self.before: tuple[Tensor, Tensor] | None = None  # previous bicubic and output luma
+        large = min(high, wide) >= NIQE_BLOCK and max(high, wide) >= 2 * NIQE_BLOCK
+        self.measures_niqe = large and metric_available("niqe")
+        self.niqes: list[tuple[float, float]] = []  # of the current shot
 
     def add(self, lr: Tensor, sr: Tensor, *, cut: bool, seconds: float) -> None:
         fidelity = self.fidelity
@@ -162,7 +171,15 @@ class _Meter:
         if cut or not fidelity.shots:
             fidelity.shots.append(Shot(first=fidelity.frames, start_s=seconds))
             self.before = None
+            self.niqes = []
         shot = fidelity.shots[-1]
+        if self.measures_niqe and shot.frames % NIQE_EVERY == 0:
+            self.niqes.append((niqe(resample(lr, *self.up)), niqe(sr)))
+            count = len(self.niqes)
+            shot.niqe = (
+                sum(a for a, _ in self.niqes) / count,
+                sum(b for _, b in self.niqes) / count,
+            )
         error = (resample(sr, *self.down) - lr).square().mean(0)  # (H, W)
         decibels = min(SAME, -10 * math.log10(max(float(error.mean()), 1e-12)))
         bicubic = resample(luma(lr * 255), *self.up)
@@ -242,6 +259,7 @@ def report_page(fidelity: Fidelity, source: str, target: str) -> str:
             "worst": worst,
             "curve": _thinned(fidelity.curve),
             "frames": fidelity.frames,
+            "niqe": any(shot.niqe for shot in fidelity.shots),
         },
     )
 
