@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import random
 import re
+import shutil
 import signal
 import threading
 import time
@@ -22,6 +23,7 @@ from vsrkit.upscale import prepare as prepare_module
 from vsrkit.upscale import produce
 from vsrkit.upscale.options import Progress
 from vsrkit.upscale.work_folder import WorkFolder
+from vsrkit.video import read
 
 KILLS = 24
 
@@ -147,6 +149,59 @@ def test_ctrl_c_finishes_the_part_and_explains_how_to_resume(film, whole, tmp_pa
     assert done.resumed >= 48
     assert target.read_bytes() == whole
     assert not WorkFolder.beside(target).path.exists()
+
+
+@pytest.fixture(scope="module")
+def long_film(tmp_path_factory):
+    """Open groups of 24 pictures, with B frames; its first three parts of four are finished."""
+    folder = tmp_path_factory.mktemp("long")
+    options = {"x264-params": "keyint=24:min-keyint=24:scenecut=0:open-gop=1:bframes=3"}
+    film = write_clip(folder / "in.mp4", width=24, height=16, frames=190, options=options)
+    upscale(film, folder / "whole.mkv")
+    _interrupted(film, folder / "out.mkv", at=140)
+    return folder
+
+
+def resume_copy(folder, tmp_path, monkeypatch):
+    """Resume a copy of the interrupted job; the numbers of decoded pictures and seeks."""
+    shutil.copytree(folder / ".out.mkv.vsrkit", tmp_path / ".out.mkv.vsrkit")
+    counts = {"pictures": 0, "seeks": 0}
+    original = read.Source._read_video
+
+    def counting(self, on_damaged, entry=None):
+        counts["seeks"] += entry is not None
+        for picture in original(self, on_damaged, entry):
+            counts["pictures"] += 1
+            yield picture
+
+    monkeypatch.setattr(read.Source, "_read_video", counting)
+    assert upscale(folder / "in.mp4", tmp_path / "out.mkv").resumed == 144
+    assert (tmp_path / "out.mkv").read_bytes() == (folder / "whole.mkv").read_bytes()
+    return counts
+
+
+def test_a_resumed_job_does_not_decode_what_is_finished(long_film, tmp_path, monkeypatch):
+    counts = resume_copy(long_film, tmp_path, monkeypatch)
+    assert counts["seeks"] == 1
+    assert counts["pictures"] <= 190 - 144 + 24 + 3  # a group, and leading pictures
+
+
+def test_a_job_of_an_earlier_version_is_decoded_from_the_start(long_film, tmp_path, monkeypatch):
+    shutil.copytree(long_film, tmp_path / "earlier")
+    manifest = tmp_path / "earlier" / ".out.mkv.vsrkit" / "manifest.json"
+    stored = json.loads(manifest.read_text())
+    assert len(stored["index"]["seek_table"]["checksums"]) == 190
+    del stored["index"]["seek_table"]
+    manifest.write_text(json.dumps(stored))
+    counts = resume_copy(tmp_path / "earlier", tmp_path, monkeypatch)
+    assert counts == {"pictures": 190, "seeks": 0}
+
+
+def test_a_seek_to_a_wrong_place_changes_no_byte(long_film, tmp_path, monkeypatch):
+    monkeypatch.setattr(read, "seek", lambda container, stream, entry: container.seek(7_000_000))
+    counts = resume_copy(long_film, tmp_path, monkeypatch)
+    assert counts["seeks"] > 1
+    assert counts["pictures"] >= 190
 
 
 def test_ctrl_c_twice_stops_at_once_and_loses_only_the_current_part(film, whole, tmp_path):

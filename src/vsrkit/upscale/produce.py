@@ -91,7 +91,7 @@ def scan(source: Source, on_progress: OnProgress) -> Index:
             durations.append(picture.duration)
             if not source.images:
                 seek_table.add(picture)
-            yield picture.rgb().clamp(0, 1)
+            yield picture.rgb().clamp_(0, 1)
 
     cuts = []
     for number, (_, begins) in enumerate(mark_cuts(frames())):

@@ -191,7 +191,7 @@ def select_span(pictures: Iterator[Picture], source: Source) -> Iterator[Picture
         if end is not None and seconds >= end:
             return
         if seconds >= begin:
-            yield replace(picture, time=last)
+            yield picture if picture.time == last else replace(picture, time=last)
 
 
 def _image_source(path: Path, images: list[Path], rate: Fraction) -> Source:
