@@ -1,10 +1,10 @@
 """Recipes for BasicVSR++ on REDS and Vimeo-90K, with the settings of its authors in mmagic.
 
-    torchrun --nproc-per-node 8 -m vsrkit train recipes/basicvsrpp.py --set data=REDS/train_sharp
+    torchrun --nproc-per-node 8 -m vsrkit train recipes/basicvsrpp.py --set data_root=REDS
 
-One clip on each of 8 GPUs: 600,000 steps on 30 frames of REDS without REDS4 (000, 011, 015 and
-020), or `vimeo90k()`, 300,000 steps on septuplets. The authors also append the seven frames of a
-septuplet in reverse order; here, clips have 7 frames.
+`REDS` is the folder with `train_sharp` and `val_sharp`. One clip on each of 8 GPUs: 600,000 steps
+on 30 frames of REDS without REDS4, or `vimeo90k()`, 300,000 steps on septuplets. The authors also
+append the seven frames of a septuplet in reverse order; here, clips have 7 frames.
 """
 
 from dataclasses import replace
@@ -18,8 +18,7 @@ def config() -> TrainConfig:
         run_dir="runs/basicvsrpp-reds4",
         model="basicvsrpp-reds4",
         warm_start=("flow=basicvsr-reds4",),  # a trained SPyNet; the rest starts from new weights
-        data=(Source(path="data/REDS/train_sharp"),),
-        validation=("000", "011", "015", "020"),  # REDS4
+        data=(Source(path="reds-train"),),  # validated on REDS4
         steps=600_000,
         batch_size=1,
         frames=30,
@@ -44,9 +43,7 @@ def vimeo90k() -> TrainConfig:
         config(),
         run_dir="runs/basicvsrpp-vimeo90k",
         model="basicvsrpp-vimeo90k-bi",
-        data=(Source(path="data/vimeo_septuplet/sequences"),),
-        validation=(),
-        validation_share=0.001,
+        data=(Source(path="vimeo90k-train"),),  # validated on 64 septuplets of it
         steps=300_000,
         frames=7,
         flow_frozen_steps=0,

@@ -22,6 +22,7 @@ from vsrkit.models.frvsr import FRVSRConfig
 from vsrkit.models.iconvsr import IconVSRConfig
 from vsrkit.models.rbpn import RBPNConfig
 from vsrkit.models.rcan import RCANConfig
+from vsrkit.models.realbasicvsr import RealBasicVSRConfig
 from vsrkit.models.rrn import RRNConfig
 from vsrkit.models.rsdn import RSDNConfig
 from vsrkit.models.spec import Carried, VideoModel, Window
@@ -50,6 +51,7 @@ SMALL = {
     "vsrt-stream": StreamConfig(channels=8, blocks=1, flow_channels=8),
     "basicvsr": BasicVSRConfig(channels=8, blocks=1),
     "basicvsrpp": BasicVSRPlusPlusConfig(channels=8, blocks=1, groups=2),
+    "realbasicvsr": RealBasicVSRConfig(channels=8, cleaning_blocks=1, blocks=1),
     "iconvsr": IconVSRConfig(channels=8, blocks=1, extract_blocks=1, groups=2),
     "edvr": EDVRConfig(channels=8, groups=2, extract_blocks=1, reconstruct_blocks=1),
     "tdan": TDANConfig(channels=8, groups=2, extract_blocks=1, reconstruct_blocks=1),

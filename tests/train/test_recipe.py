@@ -35,6 +35,7 @@ GOLDEN = ROOT / "tests" / "golden" / "tiny_cpu.txt"
         "basicvsrpp.py",
         "basicvsrpp.py:vimeo90k",
         "animesr.py",
+        "realbasicvsr.py",
     ],
 )
 def test_shipped_recipes_load_and_survive_json(name):

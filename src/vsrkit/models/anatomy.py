@@ -4,7 +4,7 @@ Modules are named as in `model.named_modules()`; `model.get_submodule(name)` ret
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 import torch
@@ -206,4 +206,23 @@ class Anatomy:
             {part.module for part in self.attention}
             | {tap.module for tap in taps}
             | {name for switch in self.switches for name in switch.modules}
+        )
+
+    def within(self, module: str) -> "Anatomy":
+        """The same parts, named as parts of a model of which this one is the module `module`."""
+
+        def moved(tap: Tap) -> Tap:
+            return replace(tap, module=f"{module}.{tap.module}")
+
+        return Anatomy(
+            flow=self.flow,
+            attention=tuple(replace(a, module=f"{module}.{a.module}") for a in self.attention),
+            stages=tuple(
+                replace(s, before=s.before and moved(s.before), after=moved(s.after))
+                for s in self.stages
+            ),
+            switches=tuple(
+                replace(s, modules=tuple(f"{module}.{name}" for name in s.modules))
+                for s in self.switches
+            ),
         )

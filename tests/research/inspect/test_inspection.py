@@ -24,8 +24,9 @@ from vsrkit.research.inspect.page import encode_figures, render
 from vsrkit.research.inspect.switches import contributions, switches, upscale_one
 
 WITH_FLOW = {
-    "vsrt", "vsrt-small", "basicvsr", "basicvsrpp", "iconvsr", "toflow", "rbpn", "frvsr",
-    "vespcn", "spmc",
+    "vsrt", "vsrt-small", "vsrt-stream", "basicvsr", "basicvsrpp", "realbasicvsr", "iconvsr",
+    "toflow", "rbpn",
+    "frvsr", "vespcn", "spmc",
 }  # fmt: skip
 WITH_ATTENTION = {"vsrt": 3, "vsrt-small": 1, "edvr": 1}
 TINY = VSRTConfig(

@@ -17,6 +17,7 @@ from vsrkit.models import (
     iconvsr,
     rbpn,
     rcan,
+    realbasicvsr,
     rrn,
     rsdn,
     spmc,
@@ -68,6 +69,13 @@ ARCHITECTURES: dict[str, Architecture] = {
         basicvsr_plusplus.detect,
         basicvsr_plusplus.public_name,
         basicvsr_plusplus.translate,
+    ),
+    "realbasicvsr": Architecture(
+        realbasicvsr.RealBasicVSRConfig,
+        realbasicvsr.RealBasicVSR,
+        realbasicvsr.detect,
+        realbasicvsr.public_name,
+        realbasicvsr.translate,
     ),
     "iconvsr": Architecture(
         iconvsr.IconVSRConfig,
@@ -172,6 +180,11 @@ MODELS: dict[str, Entry] = {
         "basicvsrpp",
         basicvsr_plusplus.NTIRE_DECOMPRESS,
         "Large BasicVSR++ that restores compressed video at its own size",
+    ),
+    "realbasicvsr": Entry(
+        "realbasicvsr",
+        realbasicvsr.RealBasicVSRConfig(),
+        "RealBasicVSR for damaged footage: cleaning, then BasicVSR",
     ),
     "iconvsr-reds": Entry("iconvsr", iconvsr.REDS, "IconVSR, key frames refilled from 5 frames"),
     "iconvsr-vimeo90k": Entry(
