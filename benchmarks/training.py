@@ -34,8 +34,9 @@ from vsrkit.hardware.device import (
 from vsrkit.hardware.memory import UNLIMITED, keep_freed_memory
 from vsrkit.models.zoo import build_model
 from vsrkit.train.config import Source, TrainConfig
-from vsrkit.train.loop import recompute_activations, set_training_layout, train
+from vsrkit.train.loop import train
 from vsrkit.train.losses import charbonnier
+from vsrkit.train.run_setup import recompute_activations, set_training_layout
 from vsrkit.video.images import write_image
 
 CASES = ("plain", "auto", "float32", "recomputed")

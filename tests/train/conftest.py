@@ -96,6 +96,7 @@ def short_run(videos: Path, model: Path, folder: Path, /, **changes: object) -> 
         "clip_gradients": 0.5,
         "ema_decay": 0.9,
         "precision": "float32",
+        "device": "cpu",
         "log_every": 1,
         "validate_every": 100,
         "validation_frames": 3,

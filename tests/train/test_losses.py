@@ -104,7 +104,7 @@ def test_easy_clips_weigh_as_much_as_hard_ones():
     lr = torch.rand(2, 3, 3, 4, 4)
     goal = Shift(0.0, 0.0)(lr).detach()
     model = Shift(0.2, 0.05)
-    loss = PsnrLoss(model)(lr, goal)
+    loss = PsnrLoss(model)(lr, goal)["psnr"]
     assert loss.item() == pytest.approx((np.log(0.04 + FLOOR) + np.log(0.0025 + FLOOR)) / 2)
     loss.backward()
     # Reducing either error by a tenth gains the same, but for the floor.
@@ -115,7 +115,7 @@ def test_easy_clips_weigh_as_much_as_hard_ones():
 def test_errors_below_the_floor_count_little():
     lr = torch.rand(1, 3, 3, 4, 4)
     goal = Shift(0.0)(lr).detach()
-    assert PsnrLoss(Shift(1e-4))(lr, goal).item() == pytest.approx(np.log(FLOOR), abs=1e-3)
+    assert PsnrLoss(Shift(1e-4))(lr, goal)["psnr"].item() == pytest.approx(np.log(FLOOR), abs=1e-3)
 
 
 @pytest.fixture
@@ -134,7 +134,7 @@ def test_steadiness_adds_the_temporal_change(preset):
     torch.manual_seed(1)
     lr, hr = torch.rand(2, 4, 3, 16, 16), torch.rand(2, 1, 3, 64, 64).expand(-1, 4, -1, -1, -1)
     with torch.no_grad():
-        found = PsnrLoss(preset, steadiness=2.0)(lr, hr)
+        found = PsnrLoss(preset, steadiness=2.0)(lr, hr)["psnr"]
         sr, (to_prev, _) = preset(lr), preset.flows(list(lr.unbind(1)))
         change = temporal_change(sr, hr, torch.stack(to_prev[1:], 1))
         expected = torch.log(square_error(sr, hr) + 2 * change + FLOOR).mean()
@@ -146,7 +146,7 @@ def test_steadiness_adds_the_temporal_change(preset):
 
 def test_the_flow_is_trained_too(preset):
     lr, hr = torch.rand(1, 3, 3, 16, 16), torch.rand(1, 3, 3, 64, 64)
-    PsnrLoss(preset, steadiness=1.0)(lr, hr).backward()
+    PsnrLoss(preset, steadiness=1.0)(lr, hr)["psnr"].backward()
     assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in preset.flow.parameters())
 
 
@@ -155,7 +155,7 @@ def test_models_that_output_the_centre_are_compared_with_the_centre():
     lr, hr = torch.rand(1, 3, 3, 16, 16), torch.rand(1, 3, 3, 64, 64)
     with torch.no_grad():
         expected = torch.log(square_error(model(lr), hr[:, 1:2]) + FLOOR).mean()
-        torch.testing.assert_close(PsnrLoss(model)(lr, hr), expected)
+        torch.testing.assert_close(PsnrLoss(model)(lr, hr)["psnr"], expected)
 
 
 def test_steadiness_is_refused_for_models_without_its_flow():

@@ -115,9 +115,11 @@ def finetune(
     device: Annotated[
         str,
         typer.Option(
-            help="Device to train on: auto, cpu, cuda, cuda:N or mps.", rich_help_panel=RESOURCES
+            help="Device to train on: auto (CUDA, else MPS, else the CPU), cpu, cuda, cuda:N or "
+            "mps.",
+            rich_help_panel=RESOURCES,
         ),
-    ] = "cpu",
+    ] = "auto",
 ) -> None:
     """Fit a model to your own footage.
 

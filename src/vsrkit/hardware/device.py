@@ -26,6 +26,8 @@ from vsrkit.hardware.files import cache_directory, write_atomically
 from vsrkit.hardware.threads import allow_parallel
 
 PrecisionName: TypeAlias = Literal["auto", "float32", "bfloat16"]
+TrainingPrecisionName: TypeAlias = Literal["auto", "float32", "bfloat16", "float16"]
+HalfType: TypeAlias = Literal["bfloat16", "float16"]
 
 
 def resolve_device(name: str) -> str:
@@ -54,7 +56,7 @@ def resolve_device(name: str) -> str:
 class Precision:
     """A number type and a memory layout for convolutions."""
 
-    dtype: Literal["float32", "bfloat16"]
+    dtype: Literal["float32", "bfloat16", "float16"]
     channels_last: bool
 
     def __str__(self) -> str:
@@ -79,17 +81,24 @@ class Convolution:
     groups: int
 
 
-def resolve_precision(name: PrecisionName, model: nn.Module, device: str = "cpu") -> Precision:
+def resolve_precision(
+    name: TrainingPrecisionName,
+    model: nn.Module,
+    device: str = "cpu",
+    candidates: Sequence[Precision] = CANDIDATES,
+) -> Precision:
     """Choose the fastest precision for a model on a device.
 
     name: the number type, or `auto` for the fastest one. Only candidates of that type are measured;
         bfloat16 is never run for `float32`.
     model: its largest convolution is measured; a model without convolutions runs in float32.
+    device: as `resolve_device` returns it.
+    candidates: what to choose from.
     """
     convolution = largest_convolution(model)
     if convolution is None:
         return Precision("float32", False)
-    candidates = [c for c in CANDIDATES if name in ("auto", c.dtype)]
+    candidates = [c for c in candidates if name in ("auto", c.dtype)]
     speeds = measure_speeds(convolution, torch.device(device), candidates)
     best = max(candidates, key=lambda c: speeds[c])
     if speeds[best] == 0:
@@ -99,18 +108,50 @@ def resolve_precision(name: PrecisionName, model: nn.Module, device: str = "cpu"
     return best
 
 
-@contextmanager
-def inference_context(precision: Precision, device: str) -> Iterator[None]:
-    """Run models without gradients, in the given number type, on all cores.
+def resolve_training_precision(
+    name: TrainingPrecisionName, model: nn.Module, device: str = "cpu"
+) -> Precision:
+    """As `resolve_precision`, for training, where float16 is possible, too.
+
+    `auto` compares float32 with the 16-bit type of the device, see `half_type`.
+    """
+    half = name if name in ("bfloat16", "float16") else half_type(torch.device(device))
+    floats = (Precision("float32", False), Precision("float32", True))
+    return resolve_precision(name, model, device, (*floats, Precision(half, True)))
+
+
+def half_type(device: torch.device) -> HalfType:
+    """The 16-bit type that a device computes fast: bfloat16, float16 on older CUDA devices.
+
+    bfloat16 needs compute capability 8.0 (Ampere). float16 overflows above 65,504, so that
+    training scales the loss.
+    """
+    if device.type == "cuda" and torch.cuda.get_device_capability(device) < (8, 0):
+        return "float16"
+    return "bfloat16"
+
+
+def autocast(precision: Precision, device: str) -> torch.autocast:
+    """Run convolutions and products in the number type of `precision`; no effect for float32.
 
     Autocast instead of `model.bfloat16()`, because it keeps flows and warps in float32.
     """
-    kind = torch.device(device).type
-    with (
-        allow_parallel(enabled=kind == "cpu"),
-        torch.inference_mode(),
-        torch.autocast(kind, torch.bfloat16, enabled=precision.dtype == "bfloat16"),
-    ):
+    half = torch.float16 if precision.dtype == "float16" else torch.bfloat16
+    return torch.autocast(torch.device(device).type, half, enabled=precision.dtype != "float32")
+
+
+def device_title(device: str) -> str:
+    """A device with the name of its hardware, for messages: `cuda:0 (NVIDIA A100-SXM4-40GB)`."""
+    if torch.device(device).type == "cuda":
+        return f"{device} ({torch.cuda.get_device_name(device)})"
+    return device
+
+
+@contextmanager
+def inference_context(precision: Precision, device: str) -> Iterator[None]:
+    """Run models without gradients, in the given number type, on all cores."""
+    parallel = allow_parallel(enabled=torch.device(device).type == "cpu")
+    with parallel, torch.inference_mode(), autocast(precision, device):
         yield
 
 
@@ -144,21 +185,19 @@ def measure_speeds(
     path = cache_directory() / "speeds.json"
     machine = f"{_processor(device)}|torch {torch.__version__}"
     shape = json.dumps(asdict(convolution))
-    trial, key = f"{machine}|bfloat16", f"{machine}|{torch.get_num_threads()} threads|{shape}"
-    known = _read_json(path)
-    # A speed that was not measured yet is stored as null; earlier versions stored other lists.
-    stored = known.get(key, [])
-    stored = stored if len(stored) == len(CANDIDATES) else [None] * len(CANDIDATES)
-    speeds = dict(zip(CANDIDATES, stored, strict=True))
-    missing = [c for c in candidates if speeds[c] is None]
+    # Earlier versions store lists in the same file, under keys without "by type".
+    key = f"{machine}|{torch.get_num_threads()} threads|{shape}|by type"
+    trial, known = f"{machine}|bfloat16", _read_json(path)
+    speeds: dict[str, float] = known.get(key, {})
+    missing = [c for c in candidates if str(c) not in speeds]
     for candidate in missing:
         if candidate.dtype == "bfloat16" and trial not in known:
             known[trial] = [float(device.type != "cpu" or bfloat16_works())]
         crashes = candidate.dtype == "bfloat16" and not known[trial][0]
-        speeds[candidate] = 0.0 if crashes else _time(convolution, candidate, device)
+        speeds[str(candidate)] = 0.0 if crashes else _time(convolution, candidate, device)
     if missing:  # another process may have written the file in the meantime: keep its results
-        _write_json(path, known | _read_json(path) | {key: list(speeds.values())})
-    return {c: speeds[c] for c in candidates}
+        _write_json(path, known | _read_json(path) | {key: speeds})
+    return {c: speeds[str(c)] for c in candidates}
 
 
 BFLOAT16_TRIAL = """

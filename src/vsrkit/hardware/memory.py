@@ -29,8 +29,16 @@ LARGEST_HEAP_BLOCK = 32 << 20
 UNLIMITED = -1
 
 
-def free_memory() -> int:
-    """Bytes this process can still allocate on this system or in this container; at least 1 GiB."""
+def free_memory(device: str = "cpu") -> int:
+    """Bytes this process can still allocate on a device; at least 1 GiB.
+
+    For the CPU, on this system or in this container.
+    """
+    if (kind := torch.device(device).type) == "cuda":
+        return max(torch.cuda.mem_get_info(device)[0], 1 << 30)
+    if kind == "mps":
+        free_mps = torch.mps.recommended_max_memory() - torch.mps.driver_allocated_memory()
+        return max(free_mps, 1 << 30)
     free = [psutil.virtual_memory().available]
     for limit, used in CONTROL_GROUPS:
         with suppress(OSError, ValueError):  # no such control group, or one without a limit

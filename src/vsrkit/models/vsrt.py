@@ -27,10 +27,10 @@ from vsrkit.models.layers.flow import SPyNet, warp
 from vsrkit.models.layers.patch_attention import (
     ConvAttention,
     LinearAttention,
+    PositionCode,
+    PositionName,
     TokenFeedForward,
     per_frame,
-    position_release,
-    position_xyt,
 )
 from vsrkit.models.layers.window_cache import WindowCache
 from vsrkit.models.spec import Spec, Window
@@ -58,7 +58,7 @@ class VSRTConfig:
     inner_residual: bool = True  # attention also adds its (normalised) input
     value: Literal["dense", "depthwise"] = "dense"
     scaled: bool = True  # divide similarities by the root of the token's length
-    position: Literal["release", "release-v5", "xyt", "none"] = "release"
+    position: PositionName = "release"
     position_at: Literal["start", "every layer"] = "start"
     # printed: a frame's own features, warped by the flows between it and its neighbours.
     flow_rule: Literal["release", "printed"] = "release"
@@ -116,6 +116,7 @@ class VSRT(nn.Module):
         )
         c, slope, block_slope = config.channels, config.slope, config.block_slope
         self.encoder = Tower(3, c, config.extract_blocks, slope=slope, block_slope=block_slope)
+        self.position = PositionCode(config.position)
         self.flow = SPyNet() if config.flow and config.feed_forward == "boff" else None
         self.layers = nn.ModuleList(Layer(config) for _ in range(config.depth))
         self.reconstruction = residual_blocks(config.reconstruct_blocks, c, block_slope)
@@ -191,7 +192,7 @@ class VSRT(nn.Module):
             features = per_frame(self.encoder, clip)
         else:
             features = torch.stack(cache.map_frames(self.encoder, clip), 1)
-        position = self._position(features)
+        position = self.position(features)
         flows = self._flows(clip, cache)
         for number, layer in enumerate(self.layers):
             if number == 0 or self.config.position_at == "every layer":
@@ -226,17 +227,6 @@ class VSRT(nn.Module):
         # The paper prints s(V[t+1], V[t]) and s(V[t-1], V[t]): the same pairs, one frame shifted.
         forward = torch.cat([to_prev[:, 1:], to_next[:, -1:]], 1)
         return forward, torch.cat([to_prev[:, :1], to_next[:, :-1]], 1)
-
-    def _position(self, features: Tensor) -> Tensor:
-        """The position code for (B, T, C, H, W), broadcastable to it."""
-        match self.config.position:
-            case "xyt":
-                code = position_xyt(*features.shape[1:])
-            case "none":
-                code = torch.zeros(())
-            case layout:
-                code = position_release(*features.shape[1:], interleaved=layout == "release-v5")
-        return code.to(features)
 
     def _reconstruct(self, features: Tensor, lr: Tensor) -> Tensor:
         """(N, C, H, W) and (N, 3, H, W) -> (N, 3, 4H, 4W)."""

@@ -26,7 +26,7 @@ from pydantic.dataclasses import dataclass
 from pydantic_core import ErrorDetails
 
 from vsrkit.errors import VsrkitError
-from vsrkit.hardware.device import PrecisionName
+from vsrkit.hardware.device import TrainingPrecisionName
 
 
 class ConfigError(VsrkitError):
@@ -54,7 +54,18 @@ Text: TypeAlias = Annotated[
 Texts: TypeAlias = Annotated[
     tuple[Text, ...], BeforeValidator(_as_tuple, json_schema_input_type=str | list[str])
 ]
+# Weight files or models; the word none is for the command line.
+WarmStarts: TypeAlias = Annotated[
+    Texts, BeforeValidator(lambda value: () if value in ("none", ["none"], ("none",)) else value)
+]
 Count: TypeAlias = Annotated[int, Field(ge=1)]
+# 0 stands for "auto".
+BatchSize: TypeAlias = Annotated[
+    NonNegativeInt,
+    BeforeValidator(
+        lambda value: 0 if value == "auto" else value, json_schema_input_type=int | Literal["auto"]
+    ),
+]
 Below1: TypeAlias = Annotated[float, Field(ge=0, lt=1)]
 SETTINGS = ConfigDict(
     extra="forbid", strict=True, allow_inf_nan=False, use_attribute_docstrings=True
@@ -117,9 +128,9 @@ class TrainConfig(Validated):
     joined by +, one of which is drawn for each clip."""
     model: Text = "vsrt-s"
     """Name of a model (new weights) or a weight file (its weights)."""
-    warm_start: Texts = ()
+    warm_start: WarmStarts = ()
     """Weight files or names of models to copy fitting tensors from; "flow=FILE" fills only the
-    part called flow."""
+    part called flow. Weights that are not installed are downloaded. none: new weights only."""
     teacher: Text = ""
     """Name or weight file of a trained BasicVSR to learn from; empty: learn from HR frames."""
     teacher_mode: Literal["features", "frames"] = "features"
@@ -150,10 +161,14 @@ class TrainConfig(Validated):
 
     steps: Count = 10_000
     """Number of optimizer steps."""
-    batch_size: Count = 4
-    """Clips of each forward pass of each process."""
+    batch_size: BatchSize = 4
+    """Clips of each forward pass of each process. auto: as many as the memory of the device holds
+    and total_batch_size needs."""
+    total_batch_size: NonNegativeInt = 0
+    """Clips of each step of all processes together, from which accumulate follows; 0: batch_size
+    times accumulate times the number of processes."""
     accumulate: Count = 1
-    """Forward passes of each step, whose gradients are averaged."""
+    """Forward passes of each step, which together have the gradient of one large batch."""
     frames: Count = 7
     """Frames of each training clip."""
     crop: Count = 64
@@ -197,12 +212,15 @@ class TrainConfig(Validated):
     """Degradation for fitting the last convolution to HR by least squares after the last step
     (vsrt-s and vsrt-m only); empty: do not refit."""
 
-    precision: PrecisionName = "auto"
-    """Number type of the forward pass; auto: the fastest one, measured on this machine."""
+    precision: TrainingPrecisionName = "auto"
+    """Number type of the forward pass; auto: the fastest one, measured on this machine. float16
+    scales the loss, so that small gradients are not lost."""
+    compile: bool = False
+    """Compile the model and its loss with torch.compile; without, if that fails."""
     activation_checkpointing: bool = False
     """Recompute activations in the backward pass: a third of the memory, a third more time."""
-    device: str = "cpu"
-    """auto (a GPU, if there is one), cpu, cuda, cuda:N or mps."""
+    device: str = "auto"
+    """auto (CUDA, else MPS, else the CPU), cpu, cuda, cuda:N or mps."""
     workers: NonNegativeInt = 1
     """Processes that prepare batches; 0: the training process prepares them itself."""
     seed: NonNegativeInt = 0
@@ -222,6 +240,16 @@ class TrainConfig(Validated):
     """Also log to TensorBoard."""
 
     def __post_init__(self) -> None:
+        if not self.batch_size and not self.total_batch_size:
+            raise ConfigError(
+                'batch_size = "auto" needs total_batch_size, the clips of each step of all '
+                "processes together"
+            )
+        if self.total_batch_size and self.accumulate > 1:
+            raise ConfigError(
+                f"accumulate follows from total_batch_size = {self.total_batch_size}; "
+                f"leave accumulate = {self.accumulate} out"
+            )
         if self.steadiness and self.loss != "psnr":
             raise ConfigError(
                 f'steadiness needs loss = "psnr", got loss = "{self.loss}" and steadiness = '
@@ -246,6 +274,12 @@ class TrainConfig(Validated):
             raise ConfigError(
                 f"periods must add up to at least steps = {self.steps}, got {sum(self.periods)}"
             )
+
+    @property
+    def sums_clips(self) -> bool:
+        """Whether the loss of a batch is the sum over its clips, not their mean."""
+        pixels = self.loss == "charbonnier" and not self.learns_features
+        return pixels and self.loss_reduction == "sum"
 
     @property
     def learns_features(self) -> bool:

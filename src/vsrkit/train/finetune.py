@@ -17,8 +17,9 @@ from vsrkit.hardware.device import (
 )
 from vsrkit.models.zoo import load_model, save_model
 from vsrkit.train.config import Source, TrainConfig
-from vsrkit.train.loop import score, train
+from vsrkit.train.loop import train
 from vsrkit.train.training_data import open_data
+from vsrkit.train.validation import score
 
 log = logging.getLogger("vsrkit")
 
@@ -53,7 +54,7 @@ def finetune(
     frames: int = 7,
     crop: int = 48,
     precision: PrecisionName = "auto",
-    device: str = "cpu",
+    device: str = "auto",
     workers: int = 1,
     on_progress: OnProgress | None = None,
 ) -> Finetuned:
@@ -72,7 +73,7 @@ def finetune(
         frames: frames of each training clip; fewer if the footage is shorter.
         crop: side of the training crop in LR pixels; smaller if the footage is smaller.
         precision: number type of the forward pass.
-        device: device to train on.
+        device: device to train on, as for `resolve_device`.
         workers: processes that prepare batches.
         on_progress: called while clips are decoded, with the name of the clip, the clips done and
             their number.

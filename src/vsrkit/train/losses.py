@@ -1,4 +1,8 @@
-"""Loss functions, each a module that holds the model: (lr, target) -> loss."""
+"""Loss functions, each a module that holds the model: (lr, target) -> named terms.
+
+The loss is the sum of the terms, which are weighted already. The log has each of them, and an error
+about NaN names the term.
+"""
 
 from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
@@ -15,6 +19,7 @@ LUMA = 0.7  # weight of the squared luma error; the three colours share the rest
 FLOOR = 1e-4  # added to square errors before the logarithm; limits the weight of clips above 40 dB
 OCCLUDED = 10 / 255  # a pixel whose HR changes more along the motion counts as occluded
 Reduction: TypeAlias = Literal["mean", "sum"]
+Terms: TypeAlias = dict[str, Tensor]  # scalars by name
 
 
 def charbonnier(
@@ -33,10 +38,11 @@ class PixelLoss(nn.Module):
         self.model = model
         self.reduction: Reduction = reduction
 
-    def forward(self, lr: Tensor, target: Tensor) -> Tensor:
-        """(B, T, 3, H, W) and (B, T, 3, sH, sW) -> ()."""
+    def forward(self, lr: Tensor, target: Tensor) -> Terms:
+        """(B, T, 3, H, W) and (B, T, 3, sH, sW) -> the term `charbonnier`."""
         sr = self.model(lr)
-        return charbonnier(sr, matching_frames(target, sr), reduction=self.reduction)
+        hr = matching_frames(target, sr)
+        return {"charbonnier": charbonnier(sr, hr, reduction=self.reduction)}
 
 
 @runtime_checkable
@@ -69,8 +75,11 @@ class PsnrLoss(nn.Module):
             )
         self.model, self.steadiness = model, steadiness
 
-    def forward(self, lr: Tensor, target: Tensor) -> Tensor:
-        """(B, T, 3, H, W) and (B, T, 3, sH, sW) -> ()."""
+    def forward(self, lr: Tensor, target: Tensor) -> Terms:
+        """(B, T, 3, H, W) and (B, T, 3, sH, sW) -> the term `psnr`."""
+        return {"psnr": self._log_error(lr, target)}
+
+    def _log_error(self, lr: Tensor, target: Tensor) -> Tensor:
         if not self.steadiness or not isinstance(self.model, AlongFlow) or lr.shape[1] == 1:
             sr = self.model(lr)
             return torch.log(square_error(sr, matching_frames(target, sr)) + FLOOR).mean()

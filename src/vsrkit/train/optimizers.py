@@ -16,6 +16,8 @@ from vsrkit.train.config import FlowConfig, TrainConfig
 # all singular values to between about 0.7 and 1.2, which is close enough to 1.
 NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
 
+FUSED = ("cpu", "cuda")  # types of devices on which Adam updates all weights in one kernel
+
 
 class Muon(Optimizer):
     """Momentum with orthogonalised updates: all singular directions of a weight move alike.
@@ -88,6 +90,7 @@ def make_optimizers(
         betas: decay rates of Adam's moments.
         flow_scale: factor of the learning rate of flow networks.
     """
+    kind = next(model.parameters()).device.type
     flow = {id(p) for part in flow_networks(model) for p in part.parameters()}
     matrices = {id(p) for p in inner_matrices(model)} - flow if name == "muon" else set()
     parameters = [p for p in model.parameters() if p.requires_grad]
@@ -95,7 +98,8 @@ def make_optimizers(
         {"params": [p for p in parameters if id(p) not in flow | matrices], "scale": 1.0},
         {"params": [p for p in parameters if id(p) in flow], "scale": flow_scale, "flow": True},
     ]
-    optimizers: list[Optimizer] = [Adam([g for g in adam if g["params"]], lr=0.0, betas=betas)]
+    groups = [group for group in adam if group["params"]]
+    optimizers: list[Optimizer] = [Adam(groups, lr=0.0, betas=betas, fused=kind in FUSED)]
     if matrices:
         group = {"params": [p for p in parameters if id(p) in matrices], "scale": 1.0}
         optimizers.append(Muon([group], lr=0.0))

@@ -1,4 +1,4 @@
-"""The files of a training run, its log, and checks for NaN and infinity.
+"""The files of a training run, its log and its timing.
 
     run_dir/config.json          the settings
     run_dir/log.jsonl            the log, one JSON object for each line
@@ -11,9 +11,8 @@ Every file is written to a temporary name and renamed once it is complete.
 
 import json
 import logging
-import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +22,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
+from torch.amp import GradScaler
 from torch.optim import Optimizer
 
 from vsrkit.errors import VsrkitError
@@ -52,6 +52,7 @@ def save_state(
     ema: nn.Module,
     optimizers: Sequence[Optimizer],
     progress: TrainingProgress,
+    scaler: GradScaler | None = None,
 ) -> None:
     """Write all state that the next step depends on, so that a resumed run gives equal results.
 
@@ -61,6 +62,7 @@ def save_state(
         ema: the model with the average of its weights.
         optimizers: the optimizers of the model.
         progress: step and best score.
+        scaler: scale of the loss in float16.
     """
     tensors = {f"model.{k}": v for k, v in model.state_dict().items()}
     tensors |= {f"ema.{k}": v for k, v in ema.state_dict().items()}
@@ -70,6 +72,7 @@ def save_state(
         "step": str(progress.step),
         "best": repr(progress.best),
         "best_step": str(progress.best_step),
+        "scaler": json.dumps(scaler.state_dict() if scaler else {}),
     }
     try:
         with temporary_path(path) as temporary:
@@ -83,7 +86,11 @@ def save_state(
 
 
 def load_state(
-    path: Path, model: nn.Module, ema: nn.Module, optimizers: Sequence[Optimizer]
+    path: Path,
+    model: nn.Module,
+    ema: nn.Module,
+    optimizers: Sequence[Optimizer],
+    scaler: GradScaler | None = None,
 ) -> TrainingProgress:
     """Restore a model, its average and its optimizers from the file of `save_state`."""
     if not path.is_file():
@@ -111,6 +118,9 @@ def load_state(
         )
     for number, optimizer in enumerate(optimizers):
         _fill_optimizer(optimizer, _with_prefix(f"optimizer{number}.", tensors))
+    scale = json.loads(metadata.get("scaler", "{}"))  # empty without float16
+    if scaler is not None and scaler.is_enabled() and scale:
+        scaler.load_state_dict(scale)
     return TrainingProgress(
         int(metadata["step"]), float(metadata["best"]), int(metadata["best_step"])
     )
@@ -125,13 +135,16 @@ def _optimizer_tensors(optimizers: Sequence[Optimizer]) -> Iterator[tuple[str, T
 
 
 def _fill_optimizer(optimizer: Optimizer, tensors: dict[str, Tensor]) -> None:
-    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    state: dict[int, dict[str, Tensor]] = {}
     for key, value in tensors.items():
         index, name = key.split(".")
-        parameter = parameters[int(index)]
-        if value.shape == parameter.shape:  # keep the memory layout of the parameter
-            value = torch.empty_like(parameter).copy_(value)
-        optimizer.state[parameter][name] = value
+        state.setdefault(int(index), {})[name] = value
+    # It moves each value to the device where the optimizer wants it.
+    optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
+    for parameter, values in optimizer.state.items():
+        for name, value in values.items():
+            if value.shape == parameter.shape:  # keep the memory layout of the parameter
+                values[name] = torch.empty_like(parameter).copy_(value)
 
 
 def _with_prefix(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -168,18 +181,31 @@ class RunLog:
         """Log named values of a step."""
         if self._lines is None:
             return
+        self._append({"step": step, **values})
+        log.info("step %d  %s", step, "  ".join(f"{k} {v:.5g}" for k, v in values.items()))
+        if self._board:
+            for name, value in values.items():
+                self._board.add_scalar(name, value, step)
+
+    def changes(self, step: int, changed: Mapping[str, tuple[Any, Any]]) -> None:
+        """Log the settings that differ from those before `step`: their values before and after."""
+        if self._lines is None or not changed:
+            return
+        self._append({"step": step, "changed": changed})
+        log.info("resumed after step %d with other settings:", step)
+        for key, (before, after) in changed.items():
+            log.info("  %s: %s -> %s", key, json.dumps(before), json.dumps(after))
+
+    def _append(self, entry: dict[str, Any]) -> None:
+        assert self._lines is not None
         try:
             with self._lines.open("a", encoding="utf-8") as file:
-                file.write(json.dumps({"step": step, **values}) + "\n")
+                file.write(json.dumps(entry) + "\n")
         except OSError as error:
             raise VsrkitError(
                 f"cannot write {self._lines} ({error}); the last state is intact: "
                 "free some space and continue with --resume"
             ) from error
-        log.info("step %d  %s", step, "  ".join(f"{k} {v:.5g}" for k, v in values.items()))
-        if self._board:
-            for name, value in values.items():
-                self._board.add_scalar(name, value, step)
 
     def image(self, step: int, name: str, frame: Tensor) -> None:
         """Log a frame (3, H, W) in [0, 1] to TensorBoard."""
@@ -219,20 +245,33 @@ class StepTimer:
     """Seconds spent on each kind of work ("work", "data", "rest", "validation")."""
 
     def __init__(self) -> None:
-        self._seconds = {"work": 0.0, "data": 0.0, "rest": 0.0, "validation": 0.0}
+        self._total = {"work": 0.0, "data": 0.0, "rest": 0.0, "validation": 0.0}
+        self._before_lap = dict(self._total)
         self._steps = 0
         self._kind, self._since = "data", time.perf_counter()
+        self._begin = self._since
 
-    def start(self, kind: str) -> None:
-        """Count the time from now on as `kind`; each start of "work" counts a step."""
-        self._add_elapsed()
+    def start(self, kind: str) -> float:
+        """Count the time from now on as `kind`; each start of "work" counts a step.
+
+        Returns the seconds since the last start.
+        """
+        elapsed = self._add_elapsed()
         self._steps += kind == "work"
         self._kind = kind
+        return elapsed
 
-    def _add_elapsed(self) -> None:
+    def _add_elapsed(self) -> float:
         now = time.perf_counter()
-        self._seconds[self._kind] += now - self._since
+        elapsed = now - self._since
+        self._total[self._kind] += elapsed
         self._since = now
+        return elapsed
+
+    def share(self, kind: str) -> float:
+        """Share of all time so far that was spent on `kind`."""
+        self._add_elapsed()
+        return self._total[kind] / max(self._since - self._begin, 1e-9)
 
     def lap(self) -> tuple[float, float]:
         """Seconds per step since the last lap, and the share of them outside of "work".
@@ -240,38 +279,9 @@ class StepTimer:
         Work is the forward pass, the backward pass and the optimizer; validation does not count.
         """
         self._add_elapsed()
-        outside = self._seconds["data"] + self._seconds["rest"]
-        total, steps = self._seconds["work"] + outside, max(1, self._steps)
-        self._seconds = dict.fromkeys(self._seconds, 0.0)
+        lap = {kind: self._total[kind] - self._before_lap[kind] for kind in self._total}
+        outside = lap["data"] + lap["rest"]
+        total, steps = lap["work"] + outside, max(1, self._steps)
+        self._before_lap = dict(self._total)
         self._steps = 0
-        return total / steps, outside / total
-
-
-class DivergedError(VsrkitError):
-    """The loss or a weight became NaN or infinite."""
-
-
-def check_finite(losses: Sequence[Tensor], step: int, run_dir: Path) -> float:
-    """Return the mean loss; raise DivergedError if it is not finite. Waits for the device."""
-    if not losses:
-        return 0.0
-    mean = float(torch.stack(list(losses)).mean())
-    if not math.isfinite(mean):
-        raise _diverged(f"the loss became {mean}", step, run_dir)
-    return mean
-
-
-def check_weights(model: nn.Module, step: int, run_dir: Path) -> None:
-    """Raise DivergedError for weights that are not finite; the loss before them can be finite."""
-    if not all(bool(weight.isfinite().all()) for weight in model.parameters()):
-        raise _diverged("weights became NaN or infinite", step, run_dir)
-
-
-def _diverged(problem: str, step: int, run_dir: Path) -> DivergedError:
-    if (run_dir / STATE).exists():
-        then = f"the last finite state is in {run_dir}: continue with --resume and"
-    else:
-        then = "no earlier state was saved: start again with"
-    return DivergedError(
-        f"{problem} before step {step}; {then} a lower learning_rate, or set clip_gradients"
-    )
+        return total / steps, outside / max(total, 1e-9)

@@ -7,9 +7,9 @@ import logging
 import signal
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Self, TypeAlias, TypeVar
 
 import numpy as np
 import torch
@@ -30,12 +30,12 @@ from vsrkit.data.layouts import TrainingSetName
 from vsrkit.data.random_degradation import Degrader, degrader_named
 from vsrkit.data.training_sets import locate_training_set, open_training_set
 from vsrkit.errors import DataError
-from vsrkit.hardware.device import resolve_precision
+from vsrkit.hardware.device import resolve_training_precision
 from vsrkit.hardware.files import cache_directory
 from vsrkit.models.zoo import MODELS, build_model, load_model
 from vsrkit.train.config import ConfigError, TrainConfig
 from vsrkit.train.distill.teacher_outputs import load_teacher, teacher_clips
-from vsrkit.train.processes import Processes, process_device
+from vsrkit.train.processes import ALONE, Processes, process_device
 
 log = logging.getLogger("vsrkit")
 
@@ -60,22 +60,47 @@ class TrainingSource:
 
 
 @dataclass(frozen=True, slots=True)
-class ValidationClip:
-    """A held-out clip in both resolutions."""
+class ClipPair:
+    """A clip in both resolutions."""
 
     name: str
-    lr: Tensor  # (T, 3, H, W)
-    hr: Tensor  # (T, 3, sH, sW)
+    lr: Tensor  # (T, 3, H, W) in [0, 1]
+    hr: Tensor  # (T, 3, sH, sW) in [0, 1]
+
+
+@dataclass(frozen=True, slots=True)
+class ValidationClip:
+    """A held-out clip in both resolutions, as 8-bit pixels; every degradation rounds to them."""
+
+    name: str
+    lr_pixels: Tensor  # (T, 3, H, W) uint8
+    hr_pixels: Tensor  # (T, 3, sH, sW) uint8
+
+    @classmethod
+    def of(cls, pair: ClipPair) -> Self:
+        """The same clip with a quarter of the memory."""
+        return cls(pair.name, *((x * 255).round().byte() for x in (pair.lr, pair.hr)))
+
+    @property
+    def lr(self) -> Tensor:
+        """(T, 3, H, W) in [0, 1]."""
+        return self.lr_pixels.float() / 255
+
+    @property
+    def hr(self) -> Tensor:
+        """(T, 3, sH, sW) in [0, 1]."""
+        return self.hr_pixels.float() / 255
 
 
 def open_data(
-    config: TrainConfig, on_progress: OnProgress | None
+    config: TrainConfig, on_progress: OnProgress | None, processes: Processes = ALONE
 ) -> tuple[list[TrainingSource], list[ValidationClip]]:
     """Decode the sources of a run and split them into training and validation clips.
 
     Args:
         config: settings of the run.
         on_progress: called with the name of each clip, the clips done and their number.
+        processes: of the run; each has its share of the validation clips.
     """
     if not config.data:
         raise ConfigError("no data: name a video or a folder, for instance --set data=my-videos")
@@ -97,12 +122,14 @@ def open_data(
                 training, held_out = hold_out(training, config.validation, config.validation_share)
         how = degrader_named(source.degradation or config.degradation, scale)
         sources.append(TrainingSource(clips=training, weight=source.weight, degradation=how))
-        validation += validation_clips(
-            held_out, how, config.validation_frames, config.validation_crop
-        )
+        validation += [
+            partial(middle_of, clip, n, how, config.validation_frames, config.validation_crop)
+            for n, clip in enumerate(held_out)
+        ]
     if config.learns_frames:
         sources = _with_teacher_clips(sources, config, cache, on_progress)
-    return sources, validation
+    own = [ValidationClip.of(cut_clip()) for cut_clip in processes.share(validation)]
+    return sources, own
 
 
 def scale_of(model: str) -> int:
@@ -144,7 +171,7 @@ def _with_teacher_clips(
 ) -> list[TrainingSource]:
     """The sources with the teacher's output for the first frames of each clip."""
     teacher, device = load_teacher(config.teacher), process_device(config.device)
-    precision = resolve_precision(config.precision, teacher.to(device), device)
+    precision = resolve_training_precision(config.precision, teacher.to(device), device)
     found = []
     for source in sources:
         shapes = [(min(config.teacher_frames, len(c)), *c.shape[1:]) for c in source.clips]
@@ -164,12 +191,11 @@ def validation_clips(
     clips: Sequence[Clip], degradation: Degrader, frames: int, crop: int = 0
 ) -> list[ValidationClip]:
     """The middle of each clip in both resolutions; arguments as for `middle_of`."""
-    return [middle_of(clip, n, degradation, frames, crop) for n, clip in enumerate(clips)]
+    middles = (middle_of(clip, n, degradation, frames, crop) for n, clip in enumerate(clips))
+    return [ValidationClip.of(middle) for middle in middles]
 
 
-def middle_of(
-    clip: Clip, seed: int, degradation: Degrader, frames: int, crop: int = 0
-) -> ValidationClip:
+def middle_of(clip: Clip, seed: int, degradation: Degrader, frames: int, crop: int = 0) -> ClipPair:
     """The middle of a clip in both resolutions.
 
     Args:
@@ -183,7 +209,7 @@ def middle_of(
     size = t, rows, columns = min(frames, len(clip)), min(crop or h, h), min(crop or w, w)
     middle = Placement((len(clip) - t) // 2, (h - rows) // 2, (w - columns) // 2)
     rng = np.random.default_rng(seed)
-    return ValidationClip(clip.name, *cut(clip.frames, middle, degradation, rng, size))
+    return ClipPair(clip.name, *cut(clip.frames, middle, degradation, rng, size))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -217,9 +243,7 @@ class Batches:
 
     def step(self, step: int) -> list[Batch]:
         """The `accumulate` batches of a step."""
-        size = self.batch_size
-        first = (step * self.processes + self.rank) * self.accumulate * size
-        numbers = range(first, first + self.accumulate * size)
+        size, numbers = self.batch_size, self._numbers(step)
         batches = []
         for i in range(0, len(numbers), size):
             lr, target = zip(*map(self.pair, numbers[i : i + size]), strict=True)
@@ -231,6 +255,35 @@ class Batches:
 
         The target is HR, the output of a teacher, or a mean of both.
         """
+        rng, source, chosen, where = self._draw(number)
+        size = (self.frames, self.crop, self.crop)
+        lr, hr = cut(source.clips[chosen].frames, where, source.degradation, rng, size)
+        if not source.teacher_clips:
+            return lr, hr
+        output = cut_hr(source.teacher_clips[chosen].frames, where, source.degradation.scale, size)
+        return lr, torch.lerp(output, hr, source.hr_share)
+
+    def describe(self, step: int, part: int = -1) -> str:
+        """The clips and frame numbers of a batch of a step, for messages; part -1: of all."""
+        numbers = self._numbers(step)
+        if part >= 0:
+            numbers = numbers[part * self.batch_size : (part + 1) * self.batch_size]
+        texts = []
+        for number in numbers:
+            _, source, chosen, where = self._draw(number)
+            clip = source.clips[chosen]
+            first = clip.first + where.start
+            texts.append(f"{clip.name} (frames {first} to {first + self.frames - 1})")
+        return ", ".join(texts)
+
+    def _numbers(self, step: int) -> range:
+        """The numbers of this process's pairs of a step in the endless list."""
+        size = self.accumulate * self.batch_size
+        first = (step * self.processes + self.rank) * size
+        return range(first, first + size)
+
+    def _draw(self, number: int) -> tuple[np.random.Generator, TrainingSource, int, Placement]:
+        """Pair `number`: random numbers for its degradation, its source, clip and position."""
         if self.distinct:
             number %= self.distinct
         rng = np.random.default_rng([self.seed, number])
@@ -245,12 +298,7 @@ class Batches:
             flips=self.flips,
             reversal=self.reversal,
         )
-        size = (self.frames, self.crop, self.crop)
-        lr, hr = cut(source.clips[chosen].frames, where, source.degradation, rng, size)
-        if not source.teacher_clips:
-            return lr, hr
-        output = cut_hr(source.teacher_clips[chosen].frames, where, source.degradation.scale, size)
-        return lr, torch.lerp(output, hr, source.hr_share)
+        return rng, source, int(chosen), where
 
     # Both tables are built once: Vimeo-90K has 64,548 clips, and counting the windows of all of
     # them took three quarters of the time of each pair.

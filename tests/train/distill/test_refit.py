@@ -24,7 +24,7 @@ from vsrkit.train.distill.refit import (
     refit_clips,
 )
 from vsrkit.train.loop import train
-from vsrkit.train.training_data import ValidationClip
+from vsrkit.train.training_data import ClipPair
 
 PLAIN = Precision("float32", channels_last=False)
 DIRECT = SmallConfig(channels=8, tower_blocks=1, attention_channels=8)
@@ -37,7 +37,7 @@ def made_by(model):
     """A clip whose HR is the output of the model."""
     lr = torch.rand(4, 3, 16, 16)
     with torch.no_grad():
-        return ValidationClip("a", lr, model(lr[None])[0])
+        return ClipPair("a", lr, model(lr[None])[0])
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ def test_only_the_last_convolution_changes_and_hooks_are_gone():
     before = deepcopy(model.state_dict())
     refit(
         model,
-        [ValidationClip("a", torch.rand(3, 3, 16, 16), torch.rand(3, 3, 64, 64))],
+        [ClipPair("a", torch.rand(3, 3, 16, 16), torch.rand(3, 3, 64, 64))],
         PLAIN,
         "cpu",
     )
@@ -88,7 +88,7 @@ def test_clips_are_weighted_by_their_mean_square_error():
     base = torch.full((3, 3, 64, 64), 0.5)
     # The same frames with two brighter targets. Equal weights would give the mean of the targets,
     # 0.5 + (0.1 + 0.3) / 2; division by the square errors moves it towards the closer one.
-    clips = [ValidationClip("a", grey[0], base + 0.1), ValidationClip("b", grey[1], base + 0.3)]
+    clips = [ClipPair("a", grey[0], base + 0.1), ClipPair("b", grey[1], base + 0.3)]
     refit(fresh, clips, PLAIN, "cpu")
     with torch.no_grad():
         middle = fresh(grey[0][None])[0, 1, :, 16:48, 16:48].mean()
@@ -101,8 +101,8 @@ def test_clips_are_weighted_by_their_mean_square_error():
 def test_a_clip_without_error_neither_fails_nor_dominates():
     torch.manual_seed(0)
     fresh = VSRTSmall(DIRECT).eval()  # its output for black is black
-    black = ValidationClip("a", torch.zeros(3, 3, 16, 16), torch.zeros(3, 3, 64, 64))
-    bright = ValidationClip("b", torch.full((3, 3, 16, 16), 0.5), torch.full((3, 3, 64, 64), 0.7))
+    black = ClipPair("a", torch.zeros(3, 3, 16, 16), torch.zeros(3, 3, 64, 64))
+    bright = ClipPair("b", torch.full((3, 3, 16, 16), 0.5), torch.full((3, 3, 64, 64), 0.7))
     refit(fresh, [black, bright], PLAIN, "cpu")
     with torch.no_grad():
         made = fresh(bright.lr[None])[0, 1, :, 16:48, 16:48].mean()

@@ -1,6 +1,7 @@
 """Attention between patches and position codes: the VSR-Transformer's, and the plain ones."""
 
 import math
+from typing import Literal, TypeAlias
 
 import torch
 import torch.nn.functional as F
@@ -140,6 +141,38 @@ class TokenFeedForward(nn.Module):
         tokens = rearrange(x[:, keep], "b t c (i p) (j q) -> b t i j (c p q)", p=p, q=p)
         y = self.outer(F.relu(self.inner(tokens)))
         return rearrange(y, "b t i j (c p q) -> b t c (i p) (j q)", p=p, q=p)
+
+
+PositionName: TypeAlias = Literal["release", "release-v5", "xyt", "none"]
+
+
+class PositionCode(nn.Module):
+    """The position code for features (B, T, C, H, W), broadcastable to them.
+
+    It is computed on the device of the features and kept until their size, type or device changes.
+    """
+
+    def __init__(self, name: PositionName) -> None:
+        super().__init__()
+        self.name = name
+        self._kept: tuple[tuple[object, ...], Tensor] | None = None
+
+    def forward(self, features: Tensor) -> Tensor:
+        """(B, T, C, H, W) -> (T, C, H, W), or () for no code."""
+        shape = features.shape[1:]
+        key = (shape, features.dtype, features.device)
+        if self._kept is None or self._kept[0] != key:
+            # Not as an inference tensor: training may use it later.
+            with torch.inference_mode(False), features.device:
+                match self.name:
+                    case "xyt":
+                        code = position_xyt(*shape)
+                    case "none":
+                        code = torch.zeros(())
+                    case name:
+                        code = position_release(*shape, interleaved=name == "release-v5")
+            self._kept = (key, code.to(features.dtype))
+        return self._kept[1]
 
 
 def position_xyt(t: int, c: int, h: int, w: int) -> Tensor:

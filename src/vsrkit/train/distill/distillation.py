@@ -24,11 +24,11 @@ from vsrkit.models.layers.blocks import upsample_bilinear
 from vsrkit.models.vsrt_small import VSRTSmall
 from vsrkit.train.distill.narrow import WRONG_STUDENT, trunk_steps
 from vsrkit.train.distill.teacher_outputs import Outputs, cached_outputs
-from vsrkit.train.losses import weight_luma
+from vsrkit.train.losses import Terms, weight_luma
 
 
 class Distillation(nn.Module):
-    """The loss of a student against its teacher: (lr, hr) -> loss; HR is not used.
+    """The loss of a student against its teacher: (lr, hr) -> named terms; HR is not used.
 
     Args:
         student: a vsrt-s or vsrt-m.
@@ -46,8 +46,8 @@ class Distillation(nn.Module):
         self.student, self.teacher, self.weight, self.cache = student, teacher, weight, cache
         self.student.flow.requires_grad_(False)  # used by both: the loss cannot train it
 
-    def forward(self, lr: Tensor, hr: Tensor) -> Tensor:
-        """(B, T, 3, H, W) and (B, T, 3, 4H, 4W) -> ()."""
+    def forward(self, lr: Tensor, hr: Tensor) -> Terms:
+        """(B, T, 3, H, W) and (B, T, 3, 4H, 4W) -> the terms `features` and `frames`."""
         frames, student = list(lr.unbind(1)), self.student
         down, up = range(len(frames) - 1, -1, -1), range(len(frames))
         target = cached_outputs(lr, self.teacher_outputs, self.cache)
@@ -65,7 +65,7 @@ class Distillation(nn.Module):
         feature_loss = relative_error(backward_features, target["backward"]) + relative_error(
             forward_features, target["forward"]
         )
-        return self.weight * feature_loss + frame_loss
+        return {"features": self.weight * feature_loss, "frames": frame_loss}
 
     @torch.no_grad()
     def teacher_outputs(self, lr: Tensor) -> Outputs:

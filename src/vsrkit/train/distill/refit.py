@@ -23,7 +23,7 @@ from vsrkit.hardware.device import Precision
 from vsrkit.models.layers.blocks import upsample_bilinear
 from vsrkit.models.vsrt_small import SMALLEST_SIDE, DirectTail, VSRTSmall
 from vsrkit.train.losses import FLOOR
-from vsrkit.train.training_data import ValidationClip, middle_of
+from vsrkit.train.training_data import ClipPair, middle_of
 
 TAPS = 9  # of a 3x3 convolution
 PRUNING_DAMPING = 1e-4  # ridge penalty, relative to the mean square of the features
@@ -151,9 +151,7 @@ def normal_equations(
 
 
 @torch.no_grad()
-def refit(
-    model: nn.Module, clips: Iterable[ValidationClip], precision: Precision, device: str
-) -> None:
+def refit(model: nn.Module, clips: Iterable[ClipPair], precision: Precision, device: str) -> None:
     """Fit the last convolution of a model to HR, in place.
 
     Args:
@@ -183,7 +181,7 @@ def last_convolution(model: nn.Module) -> nn.Conv2d:
     return model.tail.conv if isinstance(model.tail, DirectTail) else model.tail.conv_last
 
 
-def refit_clips(clips: Sequence[Clip], degradation: Degrader) -> Iterator[ValidationClip]:
+def refit_clips(clips: Sequence[Clip], degradation: Degrader) -> Iterator[ClipPair]:
     """The middle of each clip in both resolutions; clips too small for the models are left out."""
     for number, clip in enumerate(clips):
         if min(clip.shape[1:3]) >= 4 * SMALLEST_SIDE:
@@ -191,7 +189,7 @@ def refit_clips(clips: Sequence[Clip], degradation: Degrader) -> Iterator[Valida
 
 
 def _clip_equations(
-    model: nn.Module, clip: ValidationClip, precision: Precision, device: str
+    model: nn.Module, clip: ClipPair, precision: Precision, device: str
 ) -> NormalEquations:
     """Normal equations of the remaining error of a clip, divided by its mean square error."""
     conv, found = last_convolution(model), list[NormalEquations]()
