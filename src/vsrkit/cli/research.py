@@ -147,9 +147,9 @@ def learn(
 @theory.command()
 def layers(
     output: Output,
-    k: PatternBits = "2:4",
+    k: PatternBits = "2:3",
     seeds: Annotated[int, option(RUN, "Number of runs of each kind.", min=1)] = 3,
-    steps: Annotated[int, option(RUN, "Steps of every run.", min=1)] = 800,
+    steps: Annotated[int, option(RUN, "Steps of every run.", min=1)] = 600,
     learning_rate: Annotated[float, option(EXPERIMENT, "Step size of Adam.", min=1e-6)] = 5e-3,
     scaled: Annotated[
         bool,

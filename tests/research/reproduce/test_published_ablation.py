@@ -7,12 +7,15 @@ from dataclasses import replace
 import pytest
 import torch
 from safetensors.torch import load_file
+from tests.data.trees import write_published_reds
 from tests.paths import ROOT
 from tests.research.artists import lines_of
 from tests.train.conftest import moving_picture, write_video
 from typer.testing import CliRunner
 
 from vsrkit.cli import app
+from vsrkit.data.layouts import REDS_TRAINING
+from vsrkit.data.training_sets import locate_training_set, open_training_set
 from vsrkit.errors import StoppedError, UsageError, VsrkitError
 from vsrkit.models.vsrt import PAPER, REDS, VSRT
 from vsrkit.research.reproduce import published_ablation
@@ -185,7 +188,7 @@ def test_a_whole_ablation_is_trained_scored_in_rgb_and_resumed(videos, tmp_path,
         prepare_runs(replace(chosen, steps=3), tmp_path, 1)
 
 
-def test_reds_is_scored_as_in_the_published_table(videos, tmp_path, monkeypatch):
+def test_reds_is_read_as_published_and_scored_as_in_the_table(tmp_path, monkeypatch):
     asked = {}
 
     def evaluate(models, data, **options):
@@ -193,14 +196,16 @@ def test_reds_is_scored_as_in_the_published_table(videos, tmp_path, monkeypatch)
         raise VsrkitError("seen")
 
     module = "vsrkit.research.reproduce.published_ablation_results"
-    monkeypatch.setattr(f"{module}.has_reds4", lambda data: True)
-    monkeypatch.setattr(published_ablation, "has_reds4", lambda data: True)
     monkeypatch.setattr(f"{module}.evaluate_models", evaluate)
-    chosen = settings(videos)
+    reds = tmp_path / "REDS"
+    write_published_reds(reds)
+    chosen = settings(reds, validation=())
     run = prepare_runs(chosen, tmp_path, 1)[0]
-    assert run.config.data_root == str(videos)
-    published = published_recipe(chosen)
-    assert (run.config.data, run.config.validation) == (published.data, published.validation)
+    (source,) = run.config.data
+    name, root = locate_training_set(source.path, run.config.data_root)
+    split = open_training_set(name, root)
+    assert [clip.name for clip in split.training] == list(REDS_TRAINING)
+    assert run.config.validation == ()  # REDS4, on which the named set is validated
     with pytest.raises(VsrkitError, match="seen"):
         score_run(run, chosen)
     assert (asked["set_name"], asked["protocol"]) == ("reds4", "reds4-release")

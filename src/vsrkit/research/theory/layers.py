@@ -113,7 +113,7 @@ def train_layers(
     ks: Sequence[int],
     *,
     seeds: int = 3,
-    steps: int = 800,
+    steps: int = 600,
     learning_rate: float = 5e-3,
     scaled: bool = False,
     seed: int = 0,
