@@ -22,6 +22,7 @@ LAYERS: tuple[str | tuple[str, ...], ...] = (
     "models",
     "models.zoo",
     "inference",
+    "cluster",
     "data",
     "evaluate",
     "upscale",

@@ -42,6 +42,8 @@ def show_progress(as_json: bool, *, pipe: bool) -> Iterator[Callable[[Progress],
             what = STAGES[progress.stage]
             if progress.shots:
                 what += f", shot {progress.shot} of {progress.shots}"
+            if progress.workers:
+                what += f", {progress.parts} parts on {progress.workers} workers"
             speed = pace.frames_per_second(progress)
             left = seconds_left(progress, speed)
             words = f"{speed:.2f} fps" if speed else ""
@@ -92,6 +94,8 @@ def _json_lines(pipe: bool) -> Callable[[Progress], None]:
             "total": progress.total,
             "shot": progress.shot,
             "shots": progress.shots,
+            "workers": progress.workers,
+            "parts": progress.parts,
             "fps": round(speed, 3) if speed else None,
             "eta_s": None if left is None else round(left, 1),
         }

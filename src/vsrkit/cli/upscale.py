@@ -1,11 +1,12 @@
 """`vsrkit upscale` and `vsrkit plan`."""
 
 from collections.abc import Mapping
-from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
+
+from vsrkit.cli.values import key_values, one_of, rate, seconds
 
 if TYPE_CHECKING:
     from vsrkit.upscale.options import UpscaleOptions
@@ -25,7 +26,12 @@ def _argument(text: str, name: str) -> Any:
 
 
 InputArgument: TypeAlias = Annotated[
-    str | None, _argument("Video, folder, pattern such as frames/%04d.png, or - (y4m).", "INPUT")
+    str | None,
+    _argument(
+        "Video, folder, pattern such as frames/%04d.png, address such as https://host/in.mp4, or - "
+        "(y4m).",
+        "INPUT",
+    ),
 ]
 OutputArgument: TypeAlias = Annotated[
     str | None,
@@ -104,9 +110,21 @@ Precision: TypeAlias = Annotated[
     _option(RESOURCES, "Number type: auto (measured), float32 or bfloat16."),
 ]
 Workers: TypeAlias = Annotated[int, _option(RESOURCES, "Number of processes that share the work.")]
+Cluster: TypeAlias = Annotated[
+    str | None,
+    _option(
+        RESOURCES,
+        "Dask cluster that computes in place of this machine: tcp://host:8786, a scheduler file, "
+        "or local:4 for four workers here. See docs/cluster.md.",
+    ),
+]
 MaxMemory: TypeAlias = Annotated[
     str | None,
-    _option(RESOURCES, "Memory limit, for example 2G. Default: 60 % of the free memory."),
+    _option(
+        RESOURCES,
+        "Memory limit, for example 2G; on a cluster, of each part. Default: 60 % of the free "
+        "memory.",
+    ),
 ]
 Tile: TypeAlias = Annotated[
     int | None,
@@ -154,6 +172,16 @@ def upscale(
     device: Device = "auto",
     precision: Precision = "auto",
     workers: Workers = 1,
+    cluster: Cluster = None,
+    same_bits: Annotated[
+        bool,
+        _option(
+            RESOURCES,
+            "Let all workers of a cluster use the instruction sets that the least of them has, so "
+            "that different processors give the same bytes.",
+            "--same-bits",
+        ),
+    ] = False,
     max_memory: MaxMemory = None,
     tile: Tile = None,
     chunk: Chunk = None,
@@ -175,7 +203,10 @@ def upscale(
 
     After an interruption, the same command resumes the job.
     """
+    from contextlib import nullcontext
+
     from vsrkit.cli.progress import show_progress
+    from vsrkit.cluster.connect import connect
     from vsrkit.errors import StoppedError, UsageError, VsrkitError
     from vsrkit.upscale.batch import upscale_any
 
@@ -183,11 +214,18 @@ def upscale(
     path = one_of(source, input_path, "input", "-i")
     if path is None:
         raise UsageError("give an input, for example: vsrkit upscale in.mp4")
+    if cluster and workers > 1:
+        raise UsageError("give --workers or --cluster, not both")
+    if same_bits and not cluster:
+        raise UsageError("--same-bits is for workers of a --cluster")
     output = one_of(target, output_path, "output", "-o")
     if output is None:
         output = str(default_target(path, options, preview=preview is not None))
     try:
-        with show_progress(json_progress, pipe=output == "-") as on_progress:
+        with (
+            connect(cluster, same_bits=same_bits) if cluster else nullcontext() as executor,
+            show_progress(json_progress, pipe=output == "-") as on_progress,
+        ):
             lines, failed = upscale_any(
                 path,
                 output,
@@ -196,6 +234,7 @@ def upscale(
                 report=report,
                 preview=preview,
                 on_progress=on_progress,
+                executor=executor,
             )
     except StoppedError as stopped:
         typer.echo(f"vsrkit: {stopped}", err=True)
@@ -285,17 +324,6 @@ def options_from(parameters: Mapping[str, Any]) -> "UpscaleOptions":
     )
 
 
-def one_of(argument: str | None, option: str | None, what: str, name: str) -> str | None:
-    """A path that can be given as an argument or as an option; an error if it is given twice."""
-    from vsrkit.errors import UsageError
-
-    if argument is not None and option is not None:
-        raise UsageError(
-            f"the {what} is given twice, {argument} and {name} {option}; leave one out"
-        )
-    return option if argument is None else argument
-
-
 def default_target(source: str, options: "UpscaleOptions", *, preview: bool = False) -> Path:
     """Where the output of `source` goes if none is named: beside it, as `in.x4.mkv`.
 
@@ -310,12 +338,13 @@ def default_target(source: str, options: "UpscaleOptions", *, preview: bool = Fa
 
     from torch import nn
 
+    from vsrkit.cluster.files import is_address
     from vsrkit.errors import UsageError
     from vsrkit.models.zoo import default_model, load_model
     from vsrkit.upscale.work_folder import NUMBER
     from vsrkit.video.images import is_image
 
-    path = Path(source)
+    path = Path(source.rsplit("/", 1)[-1] if is_address(source) else source)
     if source == "-":
         raise UsageError("the input is a pipe; name an output, for example -o out.mkv or -o -")
     if preview:
@@ -337,38 +366,3 @@ def default_target(source: str, options: "UpscaleOptions", *, preview: bool = Fa
         path = path if path.name not in ("", "..") else path.resolve()
         return path.with_name(f"{path.name}.{label}")
     return path.with_name(f"{path.stem}.{label}{'' if is_image(path) else '.mkv'}")
-
-
-def seconds(text: str) -> Fraction:
-    """Seconds in `90`, `1:30` or `0:01:30.5`."""
-    parts = text.split(":")
-    try:
-        if len(parts) > 3:
-            raise ValueError
-        value = Fraction(0)
-        for part in parts:
-            value = 60 * value + Fraction(part)
-    except (ValueError, ZeroDivisionError) as error:
-        raise typer.BadParameter(f"{text!r} is not a time; write 90, 1:30 or 0:01:30.5") from error
-    if value < 0:
-        raise typer.BadParameter(f"{text!r} is negative; times count from the first frame")
-    return value
-
-
-def rate(text: str) -> Fraction:
-    """Frames per second in `25`, `23.976` or `24000/1001`."""
-    try:
-        value = Fraction(text)
-        if value <= 0:
-            raise ValueError
-    except (ValueError, ZeroDivisionError) as error:
-        raise typer.BadParameter(f"{text!r} is not a frame rate; write 25 or 24000/1001") from error
-    return value
-
-
-def key_values(pairs: list[str]) -> dict[str, str]:
-    """A dictionary of `key=value` texts."""
-    for pair in pairs:
-        if "=" not in pair:
-            raise typer.BadParameter(f"{pair!r} is not of the form key=value")
-    return dict(pair.split("=", 1) for pair in pairs)

@@ -183,7 +183,7 @@ def measure_speeds(
     Results are stored in the cache folder, by processor, PyTorch version, threads and layer shape.
     """
     path = cache_directory() / "speeds.json"
-    machine = f"{_processor(device)}|torch {torch.__version__}"
+    machine = f"{describe_processor(device)}|torch {torch.__version__}"
     shape = json.dumps(asdict(convolution))
     # Earlier versions store lists in the same file, under keys without "by type".
     key = f"{machine}|{torch.get_num_threads()} threads|{shape}|by type"
@@ -259,7 +259,7 @@ def _synchronize(x: Tensor) -> None:
         torch.mps.synchronize()
 
 
-def _processor(device: torch.device) -> str:
+def describe_processor(device: torch.device) -> str:
     """The name of a device and, for a CPU, the instruction sets that affect the speed."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)

@@ -47,8 +47,9 @@ class EngineReference:
                     f"{self.digest}); install the same ones on all machines"
                 )
             keep_model(self.digest, model)
+        own = _kept.device if self.device != "cpu" else None
         engine = make_engine(
-            model, precision=self.precision, device=_kept.device or self.device, tile=self.tile
+            model, precision=self.precision, device=own or self.device, tile=self.tile
         )
         caches = engine.window_caches if self.window_cache else None
         return Engine(
@@ -75,6 +76,11 @@ def keep_model(digest: str, model: nn.Module, device: str | None = None) -> None
     """
     _kept.models = {digest: model}
     _kept.device = device or _kept.device
+
+
+def use_device(device: str) -> None:
+    """Run the models of this thread on a device, whatever their references say but the CPU."""
+    _kept.device = device
 
 
 def refer(engine: Engine, name: str | None) -> EngineReference:

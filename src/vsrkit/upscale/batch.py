@@ -3,11 +3,13 @@
 import logging
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import Executor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from vsrkit.errors import StoppedError, VideoError, VsrkitError
+from vsrkit.cluster.executor import LostClusterError
+from vsrkit.errors import StoppedError, UsageError, VideoError, VsrkitError
 from vsrkit.upscale.fidelity import check_page, write_report
 from vsrkit.upscale.job import Upscaled, mux_parts, upscale_video
 from vsrkit.upscale.options import OnProgress, Progress, UpscaleOptions
@@ -33,6 +35,7 @@ def upscale_any(
     report: Path | None = None,
     preview: int | None = None,
     on_progress: OnProgress = lambda _: None,
+    executor: Executor | None = None,
 ) -> tuple[list[str], int]:
     """Upscale a video, a pipe or a folder of videos; lines to show, and how many videos failed.
 
@@ -43,9 +46,12 @@ def upscale_any(
     report: page to write about the fidelity of the result.
     preview: upscale only so many frames of each shot and write pictures.
     on_progress: called after every frame.
+    executor: as in `upscale_video`; pipes and previews run in this process.
     """
     if raw and source != "-":
         raise VideoError("--raw describes the format of standard input; use it with -i -")
+    if executor and ("-" in (source, target) or preview is not None):
+        raise UsageError("pipes and previews run on this machine; leave out --cluster")
     if "-" in (source, target):
         if report or preview is not None:
             raise VideoError("--report and --preview need files; a pipe can be read only once")
@@ -58,12 +64,12 @@ def upscale_any(
                     video, Path(target) / video.name, options, preview, on_progress
                 ),
             )
-        return _folder(source, target, options, report, videos, on_progress)
+        return _folder(source, target, options, report, videos, on_progress, executor)
     if preview is not None:
         if Path(target).suffix:
             raise VideoError(f"a preview is a folder of pictures; {target} looks like a file")
         return _preview(source, Path(target), options, preview, on_progress), 0
-    return [_one(source, target, options, report, on_progress)], 0
+    return [_one(source, target, options, report, on_progress, executor)], 0
 
 
 def videos_in(folder: Path) -> list[Path]:
@@ -98,11 +104,14 @@ def _one(
     options: UpscaleOptions,
     report: Path | None,
     on_progress: OnProgress,
+    executor: Executor | None,
 ) -> str:
     if report:
         check_page(report)
         _check_comparable(source, options)
-    done = upscale_video(source, target, options=options, on_progress=on_progress)
+    done = upscale_video(
+        source, target, options=options, on_progress=on_progress, executor=executor
+    )
     if report:
         write_report(open_input(source, options, warn=False), open_source(target), report)
     return describe(done)
@@ -110,7 +119,7 @@ def _one(
 
 def _check_comparable(path: str | Path, options: UpscaleOptions) -> None:
     """Raise VideoError if a report is wanted of an output that is smaller than the input."""
-    source, wanted = open_source(path), options.height
+    source, wanted = open_input(path, options, warn=False), options.height
     height, _ = source.oriented_size(source.info.height, source.info.width)
     if wanted is not None and wanted < height:
         raise VideoError(
@@ -138,6 +147,7 @@ def _folder(
     report: Path | None,
     videos: list[Path],
     on_progress: OnProgress,
+    executor: Executor | None,
 ) -> tuple[list[str], int]:
     """Upscale every video of a folder; if one fails, the others are still processed."""
     if Path(folder).is_file() or Path(folder).suffix.lower() in DEFAULT_CODECS:
@@ -154,7 +164,7 @@ def _folder(
         if target.exists() and not target.samefile(video) and not (options.overwrite or begun):
             return [f"{target}: skipped, the file exists; use -y to overwrite it"]
         page = report and report.with_name(f"{video.stem}-{report.name}")
-        return [_one(video, target, options, page, on_progress)]
+        return [_one(video, target, options, page, on_progress, executor)]
 
     lines, failed = _for_each(videos, upscale)
     return [*lines, f"{len(videos) - failed} of {len(videos)} videos done"], failed
@@ -166,7 +176,7 @@ def _for_each(videos: list[Path], work: Callable[[Path], list[str]]) -> tuple[li
     for video in videos:
         try:
             lines += work(video)
-        except StoppedError:
+        except (StoppedError, LostClusterError):
             raise
         except Exception as error:  # noqa: BLE001  one failure must not stop the others
             failed += 1

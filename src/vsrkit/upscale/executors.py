@@ -23,6 +23,7 @@ from vsrkit.inference.reference import EngineReference, keep_model
 from vsrkit.inference.windows import PiecePlan
 from vsrkit.models.spec import Carried, Context
 from vsrkit.upscale.produce import (
+    CrewChanged,
     FrameDone,
     JobContext,
     JobEvent,
@@ -87,7 +88,7 @@ def run_part(task: PartTask) -> PartAnswer:
     reference = task.engine
     if reference.scratch and not task.folder:  # the work folder may be on another machine
         reference = replace(reference, scratch=Path(gettempdir()))
-    with _worker.reader(task.job.source) as reader:
+    with _worker.reader(task.job.local_source()) as reader:
         produce(
             [task.part], task.job, _worker.engine(reference), reader, on_event,
             write=write, read_state=lambda _: task.state or b"",
@@ -209,6 +210,8 @@ def run_parts(
     try:
         run.all()
     except BrokenExecutor as error:
+        if isinstance(error, VsrkitError):
+            raise
         if not stop.is_set():  # else the caller reports what is missing
             raise VsrkitError(
                 "a worker process was killed, perhaps because memory ran out; run the same "
@@ -239,10 +242,12 @@ class _Run:
         self._unreported = 0  # parts that are computed and whose events are still on their way
         self._failures: Counter[int] = Counter()
         self._error: VsrkitError | None = None
+        self._crew: CrewChanged | None = None
 
     def all(self) -> None:
         while True:
             self._begin()
+            self._report_crew()
             if not self._running and not self._unreported:
                 break
             with suppress(Empty):  # the timeout lets Ctrl-C through and counts workers again
@@ -266,6 +271,14 @@ class _Run:
             future = self._executor.submit(run_part, replace(self._task, part=part, state=state))
             self._running[future] = part
             future.add_done_callback(lambda _: self._events.put(None))
+
+    def _report_crew(self) -> None:
+        """Report how many workers and parts there are, if that has changed."""
+        workers = getattr(self._executor, "workers", slots_of(self._executor))
+        crew = CrewChanged(workers, len(self._running))
+        if crew != self._crew:
+            self._crew = crew
+            self._on_event(crew)
 
     def _end(self, part: Part, future: Future[PartAnswer]) -> None:
         try:

@@ -6,9 +6,16 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import Executor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
+import av
+import torch
+
+from vsrkit import __version__
+from vsrkit.cluster.executor import DaskExecutor
+from vsrkit.cluster.files import SharedFiles, is_address
 from vsrkit.errors import VideoError
 from vsrkit.upscale.options import (
     DEFAULT_OPTIONS,
@@ -21,7 +28,6 @@ from vsrkit.upscale.prepare import (
     PreparedJob,
     open_input,
     prepare,
-    resolve_options,
     stride_of,
 )
 from vsrkit.upscale.produce import (
@@ -79,7 +85,8 @@ def upscale_video(
     in a hidden work folder beside the target until the output is complete; the same call after a
     crash continues from them and gives the same bytes.
 
-    source: path of a video, folder of images, or pattern such as `frames/%04d.png`.
+    source: path of a video, folder of images, pattern such as `frames/%04d.png`, or an address of a
+        video for fsspec, such as `https://host/film.mkv`.
     target: path of a video, folder for PNG files, or pattern such as `out/%04d.png`.
     options: what to make of the source, and which resources to use.
     on_progress: called for every frame, in the thread of the caller; with an executor, for all
@@ -108,10 +115,11 @@ def upscale_video(
             suffix=None if goal.images else goal.path.suffix.lower(),
             earlier=kept,
             scratch=folder.path,
+            cluster=executor if isinstance(executor, DaskExecutor) else None,
         )
         for line in prepared.notes:
             log.warning("%s", line)
-        resolved = resolve_options(
+        resolved = _resolve_options(
             video, prepared, options, output=goal.kind, input_hash=input_hash, earlier=kept
         )
         spec = prepared.engine.spec
@@ -125,6 +133,8 @@ def upscale_video(
             )
         )
         job = _context(video, goal, prepared)
+        if executor:
+            job = replace(job, files=_share(source, video, input_hash, executor))
         resumed = len(index.times)
         if not cleanup_only:
             tracker = JobProgress(parts, manifest, folder, on_progress)
@@ -147,6 +157,55 @@ def upscale_video(
     )
 
 
+def _resolve_options(
+    source: Source,
+    job: PreparedJob,
+    options: UpscaleOptions,
+    *,
+    output: str,
+    input_hash: str,
+    earlier: ResolvedOptions | None,
+) -> ResolvedOptions:
+    """The values that decide the bytes of a job's output.
+
+    output: kind of the output, see `Target.kind`.
+    input_hash: of the content of the source, see `fingerprint`.
+    earlier: options of an unfinished run of the same job.
+    """
+    engine, encoding = job.engine, job.encoding
+    tile = engine.tile or 0
+    return ResolvedOptions(
+        input=input_hash,
+        model=job.model,
+        weights=job.reference.digest,
+        precision=engine.precision,
+        device=job.reference.device.split(":")[0],
+        tile=tile,
+        tile_too_large=earlier.tile_too_large if earlier and tile == earlier.tile else None,
+        quality=options.quality,
+        size=(job.height, job.width),
+        start=source.span[0],
+        end=source.span[1],
+        frame_rate=source.info.frame_rate,
+        deinterlaced=_deinterlaced(source),
+        output=output,
+        codec=encoding.codec if encoding else None,
+        encoder_options=encoding.options if encoding else (),
+        pix_fmt=encoding.pix_fmt if encoding else None,
+        colour=encoding.colour if encoding else None,
+        instructions=job.instructions,
+        vsrkit=__version__,
+        torch=torch.__version__,
+        pyav=av.__version__,
+    )
+
+
+def _deinterlaced(source: Source) -> Literal["none", "flagged frames", "all frames"]:
+    if source.deinterlace == "always":
+        return "all frames"
+    return "flagged frames" if source.info.interlaced and source.deinterlace == "auto" else "none"
+
+
 def _context(source: Source, goal: Target, prepared: PreparedJob) -> JobContext:
     return JobContext(
         source=source,
@@ -158,6 +217,16 @@ def _context(source: Source, goal: Target, prepared: PreparedJob) -> JobContext:
         bits=16 if source.info.bits > 8 else 8,
         turn=source.info.orientation if goal.turns else UPRIGHT,
     )
+
+
+def _share(source: str | Path, video: Source, digest: str, executor: Executor) -> SharedFiles:
+    """The files of the source for workers elsewhere; sent to those of a cluster that lack them."""
+    paths = tuple(path.absolute() for path in video.images or (video.path,))
+    address = str(source) if is_address(source) else None
+    files = SharedFiles(digest, paths, address, with_names=bool(video.images))
+    if isinstance(executor, DaskExecutor):
+        executor.share(files)
+    return files
 
 
 @contextmanager

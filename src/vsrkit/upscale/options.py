@@ -136,13 +136,18 @@ DEFAULT_OPTIONS = UpscaleOptions()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """How far a job is. `shot` is the one of the frame that was finished last, from 1."""
+    """How far a job is. `shot` is the one of the frame that was finished last, from 1.
+
+    workers: that compute parts, and `parts` in flight; 0 for a job in one process.
+    """
 
     stage: Literal["scan", "upscale", "write"]
     done: int
     total: int | None  # None during the scan of a source whose header has no number of frames
     shot: int = 0
     shots: int = 0
+    workers: int = 0
+    parts: int = 0
 
 
 OnProgress: TypeAlias = Callable[[Progress], None]
@@ -175,6 +180,7 @@ class ResolvedOptions(BaseModel):
     encoder_options: tuple[tuple[str, str], ...] = Field((), title="encoder options")
     pix_fmt: str | None = Field(None, title="pixel format")
     colour: Colour | None = None
+    instructions: str | None = Field(None, title="instruction sets of --same-bits")
     vsrkit: str = Field(title="version of vsrkit")
     torch: str = Field(title="version of torch")
     pyav: str = Field(title="version of PyAV")

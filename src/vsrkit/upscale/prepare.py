@@ -3,19 +3,19 @@
 import logging
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
 
-import av
 import torch
 from av.video.format import VideoFormat
 from torch import nn
 
-from vsrkit import __version__
+from vsrkit.cluster.executor import DaskExecutor
+from vsrkit.cluster.files import fetch_to_cache, is_address
+from vsrkit.cluster.survey import Agreement
 from vsrkit.errors import MemoryLimitError, VideoError, VsrkitError
-from vsrkit.hardware.device import resolve_device
+from vsrkit.hardware.device import CANDIDATES, resolve_device
 from vsrkit.hardware.memory import format_size
 from vsrkit.inference.engine import Engine, make_engine
-from vsrkit.inference.memory import FRAME, MemoryPlan, plan_memory
+from vsrkit.inference.memory import FRAME, SHARE, MemoryPlan, plan_memory
 from vsrkit.inference.reference import EngineReference, refer
 from vsrkit.models.spec import Spec, Window
 from vsrkit.models.zoo import default_model, load_model
@@ -47,14 +47,18 @@ class PreparedJob:
     height: int  # of the output
     width: int
     encoding: Encoding | None  # None for images
+    instructions: str | None = None  # that the workers of a cluster are pinned to
     notes: tuple[str, ...] = ()  # where the encoder differs from the default to save memory
 
 
 def open_input(path: str | Path, options: UpscaleOptions, *, warn: bool = True) -> Source:
     """Open a source with the time span, frame rate and deinterlacing of the options.
 
+    path: as in `upscale_video`; the file at an address is fetched into the cache folder.
     warn: whether to log that the source will be deinterlaced.
     """
+    if is_address(path):
+        path = fetch_to_cache(str(path))
     return configure_input(
         open_source(path, frame_rate=options.exact_frame_rate), options, warn=warn
     )
@@ -91,6 +95,7 @@ def prepare(
     earlier: ResolvedOptions | None = None,
     scratch: Path | None = None,
     by_rows: bool = True,
+    cluster: DaskExecutor | None = None,
 ) -> PreparedJob:
     """Make every choice before the first frame, and refuse what cannot work.
 
@@ -99,6 +104,7 @@ def prepare(
     earlier: options of an unfinished run of the same job, whose choices are kept.
     scratch: folder for tiles that do not fit into memory.
     by_rows: whether frames can be read a few rows at a time; those of a pipe cannot.
+    cluster: whose workers run the model, and decide with each other how.
     """
     name, model = _load(options.model, wanted_factor(source.info, options))
     spec: Spec = model.spec  # type: ignore[assignment]
@@ -110,7 +116,21 @@ def prepare(
     if any(component.is_alpha for component in VideoFormat(info.pix_fmt).components):
         log.warning("the alpha channel of %s is dropped", source.path)
     height, width = output_size(info, spec, scale=options.scale, height=options.height)
-    device = resolve_device(options.device)
+    loadable = None if isinstance(options.model, nn.Module) else name
+    precision = earlier.precision_for(options.precision) if earlier else options.precision
+    agreement: Agreement | None = None
+    if cluster:
+        agreement = cluster.agree(
+            refer(Engine(model, CANDIDATES[0]), loadable),
+            precision=precision,
+            device=options.device,
+            instructions=earlier.instructions if earlier else None,
+        )
+        precision = agreement.precision
+        if options.max_memory is None:
+            options = replace(options, max_memory=round(SHARE * agreement.memory))
+    # The engine of a cluster is opened by its workers; here it only has the right settings.
+    device = "cpu" if agreement else resolve_device(options.device)
     if options.chunk is None and _few_cores(device, options.workers):
         options = replace(options, chunk=0)
     encoding, memory, notes = _fit_memory(
@@ -132,7 +152,7 @@ def prepare(
         log.warning("runs in tiles of %d pixels to stay below %s of memory", memory.tile, limit)
     engine = make_engine(
         model,
-        precision=earlier.precision_for(options.precision) if earlier else options.precision,
+        precision=precision,
         device=device,
         tile=memory.tile,
     )
@@ -140,64 +160,18 @@ def prepare(
         engine = replace(engine, scratch=scratch)
     if not memory.window_cache:
         engine = replace(engine, window_caches=None)
+    reference = refer(engine, loadable)
     return PreparedJob(
         model=name,
         engine=engine,
-        reference=refer(engine, None if isinstance(options.model, nn.Module) else name),
+        reference=replace(reference, device=agreement.device) if agreement else reference,
+        instructions=agreement.instructions if agreement else None,
         memory=memory,
         height=height,
         width=width,
         encoding=encoding,
         notes=notes,
     )
-
-
-def resolve_options(
-    source: Source,
-    job: PreparedJob,
-    options: UpscaleOptions,
-    *,
-    output: str,
-    input_hash: str,
-    earlier: ResolvedOptions | None,
-) -> ResolvedOptions:
-    """The values that decide the bytes of a job's output.
-
-    output: kind of the output, see `Target.kind`.
-    input_hash: of the content of the source, see `fingerprint`.
-    earlier: options of an unfinished run of the same job.
-    """
-    engine, encoding = job.engine, job.encoding
-    tile = engine.tile or 0
-    return ResolvedOptions(
-        input=input_hash,
-        model=job.model,
-        weights=job.reference.digest,
-        precision=engine.precision,
-        device=engine.device.split(":")[0],
-        tile=tile,
-        tile_too_large=earlier.tile_too_large if earlier and tile == earlier.tile else None,
-        quality=options.quality,
-        size=(job.height, job.width),
-        start=source.span[0],
-        end=source.span[1],
-        frame_rate=source.info.frame_rate,
-        deinterlaced=_deinterlaced(source),
-        output=output,
-        codec=encoding.codec if encoding else None,
-        encoder_options=encoding.options if encoding else (),
-        pix_fmt=encoding.pix_fmt if encoding else None,
-        colour=encoding.colour if encoding else None,
-        vsrkit=__version__,
-        torch=torch.__version__,
-        pyav=av.__version__,
-    )
-
-
-def _deinterlaced(source: Source) -> Literal["none", "flagged frames", "all frames"]:
-    if source.deinterlace == "always":
-        return "all frames"
-    return "flagged frames" if source.info.interlaced and source.deinterlace == "auto" else "none"
 
 
 def output_size(

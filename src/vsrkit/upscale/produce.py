@@ -1,15 +1,14 @@
 """The parts of a job: found by a scan of the source, decoded, upscaled, encoded and written."""
 
-import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, groupby
-from pathlib import Path
 from typing import TypeAlias
 
 import torch
 from torch import Tensor
 
+from vsrkit.cluster.files import SharedFiles, file_digest
 from vsrkit.errors import VideoError, VsrkitError
 from vsrkit.hardware.memory import Rows, as_tensor
 from vsrkit.hardware.threads import prefetch
@@ -53,7 +52,15 @@ class TileHalved:
     tile: int
 
 
-JobEvent: TypeAlias = FrameDone | PartDone | TileHalved
+@dataclass(frozen=True, slots=True)
+class CrewChanged:
+    """How many workers there are, and how many parts they compute."""
+
+    workers: int
+    parts: int
+
+
+JobEvent: TypeAlias = FrameDone | PartDone | TileHalved | CrewChanged
 OnEvent: TypeAlias = Callable[[JobEvent], None]
 PartPiece: TypeAlias = tuple[Part, Piece]
 # A frame of a part, and the recurrent states of the model after it.
@@ -76,6 +83,19 @@ class JobContext:
     encoding: Encoding | None  # None for images
     bits: int = 8  # of the images
     turn: Orientation = UPRIGHT  # rotation of the pixels, if the container cannot store one
+    files: SharedFiles | None = None  # of the source, if workers are on other machines
+
+    def local_source(self) -> Source:
+        """The source with the paths that its files have on this machine; their content is checked.
+
+        Raises VideoError if they are not here.
+        """
+        if self.files is None:
+            return self.source
+        paths = self.files.locate()
+        if self.source.images:
+            return replace(self.source, images=paths)
+        return replace(self.source, path=paths[0])
 
 
 def scan(source: Source, on_progress: OnProgress) -> Index:
@@ -107,21 +127,7 @@ def scan(source: Source, on_progress: OnProgress) -> Index:
 
 def fingerprint(source: Source) -> str:
     """A hash of the content of the source's files."""
-    digest = hashlib.blake2b(digest_size=16)
-    for path in source.images or (source.path,):
-        if source.images:
-            digest.update(path.name.encode())
-        _add_file(digest, path)
-    return digest.hexdigest()
-
-
-def _add_file(digest: "hashlib.blake2b", path: Path) -> None:
-    try:
-        with path.open("rb") as file:
-            while block := file.read(1 << 20):
-                digest.update(block)
-    except OSError as error:
-        raise VideoError(f"cannot read {path}: {error.strerror}") from error
+    return file_digest(source.images or (source.path,), with_names=bool(source.images))
 
 
 def plan_parts(

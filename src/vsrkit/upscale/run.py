@@ -15,6 +15,7 @@ from vsrkit.upscale.executors import PartQueue, PartTask, local_workers, run_par
 from vsrkit.upscale.options import OnProgress, Progress
 from vsrkit.upscale.prepare import PreparedJob
 from vsrkit.upscale.produce import (
+    CrewChanged,
     FrameDone,
     JobContext,
     JobEvent,
@@ -91,6 +92,7 @@ class JobProgress:
         self.resumed = self._done = self._total - _frames(self.missing)
         self._in_progress = {part.number: 0 for part in self.missing}  # frames done of each part
         self._begin = time.monotonic()
+        self._workers = self._in_flight = self._frame = 0
 
     def on_event(self, event: JobEvent) -> None:
         """Take account of a frame, a part or a smaller tile."""
@@ -103,6 +105,9 @@ class JobProgress:
             case PartDone(number):
                 del self._in_progress[number]
                 self.folder.drop_states(number)
+            case CrewChanged(workers, parts):
+                self._workers, self._in_flight = workers, parts
+                self.show(self._frame)
             case TileHalved(tile):
                 log.warning("out of memory: continuing with tiles of %d pixels", tile)
                 smaller = self._manifest.options.with_smaller_tile(tile)
@@ -110,6 +115,7 @@ class JobProgress:
 
     def show(self, frame: int) -> None:
         """Report the progress after a frame."""
+        self._frame = frame
         cuts = self._manifest.index.cuts
         shot = bisect_right(cuts, frame) + 1
         self._on_progress(
@@ -119,6 +125,8 @@ class JobProgress:
                 total=self._total,
                 shot=shot,
                 shots=len(cuts) + 1,
+                workers=self._workers,
+                parts=self._in_flight,
             )
         )
 

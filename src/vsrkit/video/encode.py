@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import BinaryIO
 
 import av
-import torch
 import torch.nn.functional as F
 from av.codec.context import CodecContext
 from av.video.codeccontext import VideoCodecContext
@@ -22,6 +21,7 @@ from torch import Tensor
 
 from vsrkit.errors import VideoError
 from vsrkit.hardware.files import temporary_path, write_atomically
+from vsrkit.hardware.instructions import has_avx512
 from vsrkit.hardware.memory import Rows, as_tensor
 from vsrkit.video.codecs import CONTAINERS, Encoding, rule_of
 from vsrkit.video.colour import BT709, LIMITED, Colour, from_rgb, layout_of, set_colour_tags
@@ -118,7 +118,7 @@ def configure(context: VideoCodecContext, encoding: Encoding) -> None:
     layout = layout_of(encoding.pix_fmt)
     if layout and layout.halvings == (1, 1):
         options["chroma_sample_location"] = encoding.colour.siting
-    if encoding.codec == "libx264" and torch.backends.cpu.get_cpu_capability() == "AVX512":
+    if encoding.codec == "libx264" and has_avx512():
         # Its AVX-512 code for mbtree reads uninitialised memory: other bytes in each run.
         given = options.get("x264-params")
         options["x264-params"] = f"{given}:asm=avx2" if given else "asm=avx2"

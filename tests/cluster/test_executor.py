@@ -1,0 +1,190 @@
+"""A cluster of Dask: the same bytes, workers that die, join, differ or are refused."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+import torch
+from tests.clips import noise_picture, write_clip
+from tests.cluster.dask_processes import Processes
+from tests.upscale import upscaled
+
+from vsrkit.cluster.connect import connect
+from vsrkit.errors import VsrkitError
+from vsrkit.models.rrn import RRN, RRNConfig
+from vsrkit.models.vespcn import VESPCN, VESPCNConfig
+from vsrkit.upscale import produce
+
+pytest.importorskip("distributed")
+
+
+def upscale(source, target, **options):
+    given = {"precision": "float32", "max_memory": "4G", **options}
+    return upscaled.upscale(source, target, **given)
+
+
+@pytest.fixture(scope="module")
+def film(tmp_path_factory):
+    pictures = [noise_picture(n // 20 * 1000 + n % 20, 24, 16, smooth=True) for n in range(60)]
+    folder = tmp_path_factory.mktemp("film")
+    return write_clip(folder / "in.mkv", width=24, height=16, pictures=pictures)
+
+
+@pytest.fixture(autouse=True)
+def short_parts(monkeypatch):
+    monkeypatch.setattr(produce, "PART_FRAMES", 12)
+
+
+@pytest.fixture
+def whole(film):
+    """What one process makes of the film."""
+    target = film.with_name("whole.mkv")
+    if not target.exists():
+        upscale(film, target, model="vsrt-s")
+    return target.read_bytes()
+
+
+@pytest.fixture(scope="module")
+def processes(tmp_path_factory):
+    started = Processes(tmp_path_factory.mktemp("cluster"))
+    started.worker("first")
+    started.worker("second")
+    yield started
+    started.close()
+
+
+@pytest.fixture(scope="module")
+def cluster(processes):
+    with connect(processes.address) as executor:
+        yield executor
+
+
+def content(path):
+    if path.is_dir():
+        return {file.name: file.read_bytes() for file in path.iterdir()}
+    return path.read_bytes()
+
+
+def window_model():
+    torch.manual_seed(0)
+    return VESPCN(VESPCNConfig()).eval()
+
+
+def recurrent_model():
+    torch.manual_seed(0)
+    return RRN(RRNConfig(channels=8, blocks=1)).eval()
+
+
+@pytest.mark.parametrize(
+    ("name", "model"),
+    [("out.mkv", "vsrt-s"), ("out.mp4", window_model), ("frames", recurrent_model)],
+)
+def test_workers_without_the_input_make_the_same_bytes(
+    film, cluster, processes, tmp_path, name, model
+):
+    model = model if isinstance(model, str) else model()
+    one, many, seen = tmp_path / "one" / name, tmp_path / "many" / name, []
+    upscale(film, one, model=model)
+    upscale(unseen(film), many, model=model, executor=cluster, on_progress=seen.append)
+    assert content(many) == content(one)
+    assert [path.name for path in many.parent.iterdir()] == [name]
+    assert max(progress.workers for progress in seen) == 2
+    assert max(progress.parts for progress in seen) == 2
+    for worker in ("first", "second"):
+        copies = (processes.folder / worker / "cache/inputs").glob("*/*")
+        assert [path.name for path in copies] == ["in.mkv"]
+
+
+def wait_for(condition):
+    for _ in range(600):
+        if condition():
+            return
+        time.sleep(0.1)
+    raise AssertionError("it took a minute")
+
+
+def unseen(path):
+    """A path that other processes do not find, because each has its own current folder."""
+    return f"/proc/self/cwd/{os.path.relpath(path)}"
+
+
+def workers_of(executor):
+    """Process numbers of the workers, by name."""
+    alive = executor._alive()
+    pids = executor._client.run(os.getpid)
+    return {about["name"]: pids[address] for address, about in alive.items()}
+
+
+def test_the_part_of_a_killed_worker_runs_elsewhere(film, whole, cluster, tmp_path):
+    victims = [workers_of(cluster)["first"]]
+
+    def kill(progress):
+        if progress.parts == 2 and victims:
+            os.kill(victims.pop(), signal.SIGKILL)
+
+    upscale(film, tmp_path / "two.mkv", model="vsrt-s", executor=cluster, on_progress=kill)
+    assert not victims
+    assert (tmp_path / "two.mkv").read_bytes() == whole
+
+
+def test_a_killed_process_of_a_worker_is_replaced(film, whole, cluster, tmp_path):
+    """The children of a worker compute the parts."""
+    worker = psutil.Process(workers_of(cluster)["second"])
+    done = []
+
+    def kill(progress):
+        children = [child for child in worker.children() if "spawn_main" in str(child.cmdline())]
+        if progress.parts == 2 and children and not done:
+            done.append(children[0].kill())
+
+    upscale(film, tmp_path / "two.mkv", model="vsrt-s", executor=cluster, on_progress=kill)
+    assert done
+    assert (tmp_path / "two.mkv").read_bytes() == whole
+
+
+def test_other_workers_are_refused_by_name_and_limited_ones_pin_all(
+    film, processes, tmp_path, caplog
+):
+    preload = tmp_path / "older.py"
+    preload.write_text("import vsrkit; vsrkit.__version__ = '0.0.1'")
+    processes.worker("older", "--preload", str(preload))
+    limits = {"ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2"}
+    processes.worker("limited", environment=limits)
+    one, many = tmp_path / "one.mkv", tmp_path / "many.mkv"
+    with connect(processes.address, same_bits=True) as executor:
+        wait_for(lambda: len(executor._alive()) == 4)
+        upscale(film, many, model="vsrt-s", executor=executor)
+        assert executor.workers == 3
+    # One process with the same limits, of which PyTorch learns when it is loaded.
+    words = ["upscale", film, one, "-m", "vsrt-s", "--precision", "float32"]
+    parts = "import vsrkit.upscale.produce as p; p.PART_FRAMES = 12; from vsrkit.cli import main"
+    environment = os.environ | limits | {"MKL_CBWR": "COMPATIBLE"}
+    command = [sys.executable, "-c", f"{parts}; main()", *words]
+    subprocess.run(command, env=environment, check=True)
+    assert many.read_bytes() == one.read_bytes()
+    refused = {message for message in caplog.messages if "refused" in message}
+    assert len(refused) == 1
+    assert re.search(r"worker older \(tcp://\S+\) is refused: it has vsrkit 0.0.1, not", *refused)
+
+
+@pytest.mark.parametrize(
+    ("address", "line"),
+    [
+        ("tcp://127.0.0.1:1", "no scheduler answers at tcp://127.0.0.1:1"),
+        ("http://127.0.0.1:8786", "write tcp://host:8786"),
+        ("tls://127.0.0.1:8786", "needs a certificate: set DASK_DISTRIBUTED__COMM__TLS__CA_FILE"),
+        ("nowhere.json", "no such scheduler file"),
+        ("local:0", "write local:4"),
+    ],
+)
+def test_a_wrong_address_is_explained_in_one_line(monkeypatch, address, line):
+    monkeypatch.setattr("vsrkit.cluster.connect.CONNECT_S", 0.5)
+    with pytest.raises(VsrkitError) as error, connect(address):
+        pass
+    assert line in str(error.value)
+    assert "\n" not in str(error.value)
