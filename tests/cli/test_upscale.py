@@ -15,7 +15,8 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from vsrkit.cli import app
-from vsrkit.cli.upscale import default_target, key_values, rate, seconds
+from vsrkit.cli.upscale import default_target
+from vsrkit.cli.values import key_values, rate, seconds
 from vsrkit.errors import VideoError
 from vsrkit.upscale.options import UpscaleOptions
 from vsrkit.upscale.pipe import RawVideo
