@@ -1,29 +1,39 @@
-"""Measure training: overhead of the loop, speed of convolutions, one step of `vsrt-reds`.
+"""Measure training: overhead of the loop, speed of convolutions, one step of `vsrt-reds`, data.
 
     python benchmarks/training.py [--threads N] [--rounds N] [--json FILE]
+    python benchmarks/training.py supply [--folder DIR] [--rounds N] [--json FILE]
 
 The step of `vsrt-reds` (batch 1, five frames of 64x64) runs in four processes in turn: plain
 (unmodified PyTorch: float32, channels-first), as in vsrkit's training (the precision that `auto`
 chooses, freed memory kept), the same in float32, and plain with activation checkpointing. Needs
 16 GB of memory and some minutes.
+
+`supply` measures how many training clips a worker prepares in a second, with the decoded frames in
+the page cache (warm) and on disk only (cold), against what an A100 needs. It writes 4 GB of decoded
+frames to DIR, a folder on the disk to measure, and removes them.
 """
 
 import argparse
 import json
 import multiprocessing
+import os
 import platform
 import resource
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 
+from vsrkit.data.clips import Clip
+from vsrkit.data.random_degradation import degrader_named
 from vsrkit.hardware.device import (
     Precision,
     largest_convolution,
@@ -37,30 +47,136 @@ from vsrkit.train.config import Source, TrainConfig
 from vsrkit.train.loop import train
 from vsrkit.train.losses import charbonnier
 from vsrkit.train.run_setup import recompute_activations, set_training_layout
+from vsrkit.train.training_data import Batches, TrainingSource
 from vsrkit.video.images import write_image
 
 CASES = ("plain", "auto", "float32", "recomputed")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedData:
+    """A published training set, as many of its clips as are written, and its model."""
+
+    model: str
+    frames: int  # of a training clip
+    shape: tuple[int, int, int]  # frames, height and width of a clip of the set
+    clips: int
+    files: int
+
+
+SUPPLY = {
+    "REDS": PublishedData(model="vsrt-reds", frames=5, shape=(100, 720, 1280), clips=266, files=10),
+    "Vimeo-90K": PublishedData(
+        model="vsrt-vimeo", frames=7, shape=(7, 256, 448), clips=64_548, files=500
+    ),
+}
+# FLOP/s of an A100 (NVIDIA's data sheet); half of it is taken as the most that training reaches.
+A100 = {"float32": 19.5e12, "TF32": 156e12}
+CROP = 64
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("what", nargs="?", choices=("steps", "supply"), default="steps")
+    parser.add_argument("--folder", type=Path, help="for the frames of supply")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--json", type=Path)
     parser.add_argument("--rounds", type=int, default=3, help="steps of vsrt-reds, each case")
     parser.add_argument("--loop-steps", type=int, default=10)
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
-    results = {
+    results: dict[str, Any] = {
         "machine": platform.processor() or platform.machine(),
         "torch": torch.__version__,
         "threads": args.threads,
-        "convolutions": convolution_speed(),
-        "loop": loop_share(args.loop_steps),
-        "vsrt-reds step": steps_of_reds(args.threads, args.rounds),
     }
+    if args.what == "supply":
+        needs = {name: cards_need(data) for name, data in SUPPLY.items()}
+        torch.set_num_threads(1)  # as in the workers of PyTorch's loader
+        for name, data in SUPPLY.items():
+            with tempfile.TemporaryDirectory(dir=args.folder) as folder:
+                results[name] = supply(data, Path(folder), args.rounds) | needs[name]
+    else:
+        results["convolutions"] = convolution_speed()
+        results["loop"] = loop_share(args.loop_steps)
+        results["vsrt-reds step"] = steps_of_reds(args.threads, args.rounds)
     print(json.dumps(results, indent=2))
     if args.json:
         args.json.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
+
+
+def supply(data: PublishedData, folder: Path, rounds: int, pairs: int = 40) -> dict[str, Any]:
+    """Measure the training clips that one worker makes in a second, warm and cold.
+
+    Each round of `pairs` clips is read in both states, after each other. The file of a clip stands
+    for several clips of the set, so that the draw is from as many clips as the set has.
+    """
+    t, h, w = data.shape
+    noise = np.random.default_rng(0).integers(0, 256, (t, h, w, 3), np.uint8)
+    paths = [folder / f"{number}.rgb" for number in range(data.files)]
+    for number, path in enumerate(paths):
+        path.write_bytes(np.roll(noise, number).tobytes())
+    names = [f"{number}" for number in range(data.clips)]
+    clips = [Clip(n, paths[i % data.files], (t, h, w, 3)) for i, n in enumerate(names)]
+    batches = Batches(
+        sources=[TrainingSource(clips=clips, weight=1.0, degradation=degrader_named("bi"))],
+        seed=0, batch_size=1, accumulate=1, frames=data.frames, crop=CROP, flips=True,
+        reversal=True,
+    )  # fmt: skip
+    batches.pair(0)
+    speeds: dict[str, list[float]] = {"warm": [], "cold": []}
+    busy: dict[str, list[float]] = {"warm": [], "cold": []}
+    megabytes = []
+    for number in range(rounds):
+        todo = range(number * pairs, (number + 1) * pairs)
+        for state in ("cold", "warm"):  # the first leaves its frames in memory for the second
+            if state == "cold":
+                for path in paths:
+                    drop_from_memory(path)
+            start, cpu, read = time.perf_counter(), time.process_time(), bytes_read()
+            for pair in todo:
+                batches.pair(pair)
+            speeds[state].append(pairs / (time.perf_counter() - start))
+            busy[state].append(pairs / (time.process_time() - cpu))
+            if state == "cold":
+                megabytes.append((bytes_read() - read) / pairs / 1e6)
+    return {
+        "clips per second of a worker": {
+            state: {"median": float(np.median(s)), "least": min(s), "most": max(s)}
+            for state, s in speeds.items()
+        },
+        # What a worker makes on a core of its own, if the disk does not keep it waiting.
+        "clips per second of processor time": {s: float(np.median(b)) for s, b in busy.items()},
+        "MB read for a cold clip": float(np.median(megabytes)),
+    }
+
+
+def drop_from_memory(path: Path) -> None:
+    """Remove a file from the page cache."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())  # pages that are not written yet stay
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def bytes_read() -> int:
+    """Bytes that this process has read from disk."""
+    lines = Path("/proc/self/io").read_text(encoding="ascii").splitlines()
+    return int(next(line.split()[1] for line in lines if line.startswith("read_bytes")))
+
+
+def cards_need(data: PublishedData) -> dict[str, Any]:
+    """Count the arithmetic of a training clip, and the clips that an A100 takes in a second."""
+    model = build_model(data.model)
+    counter = FlopCounterMode(display=False)
+    with FakeTensorMode(allow_non_fake_inputs=True), counter:  # only shapes are computed
+        model(torch.rand(1, data.frames, 3, CROP, CROP)).sum().backward()
+    flop = counter.get_total_flops()
+    return {
+        "TFLOP per clip, forward and backward": flop / 1e12,
+        "clips per second of an A100 at half its peak": {
+            kind: peak / 2 / flop for kind, peak in A100.items()
+        },
+    }
 
 
 def loop_share(steps: int) -> dict[str, float]:
