@@ -41,9 +41,8 @@ from vsrkit.hardware.device import (
 )
 from vsrkit.hardware.memory import keep_freed_memory
 from vsrkit.inference.engine import Engine, make_engine
-from vsrkit.inference.windows import Piece
 from vsrkit.models.layers.deform import deform_conv
-from vsrkit.models.spec import Carried, Segments, Window
+from vsrkit.models.spec import Carried, Piece, Segments, Window
 from vsrkit.models.vsrt import REDS, VSRT
 from vsrkit.models.zoo import build_model, list_models
 from vsrkit.models.zoo.listing import CountOnly

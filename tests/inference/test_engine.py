@@ -9,9 +9,8 @@ from torch import nn
 
 from vsrkit.hardware.device import Precision
 from vsrkit.inference.engine import Engine, gather, make_engine, split_shots, upscale_frames
-from vsrkit.inference.windows import Piece
 from vsrkit.models.bicubic import Bicubic, BicubicConfig
-from vsrkit.models.spec import Carried, Segments, Spec, Window
+from vsrkit.models.spec import Carried, Piece, Segments, Spec, Window
 from vsrkit.models.vsrt import VSRT, VSRTConfig
 from vsrkit.models.vsrt_small import SMALL, VSRTSmall
 

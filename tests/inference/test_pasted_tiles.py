@@ -8,7 +8,7 @@ import torch
 from tests.paths import GOLDEN
 
 from vsrkit.inference.tiles import plan_pasted, run_pasted
-from vsrkit.inference.windows import window_indices
+from vsrkit.models.spec import window_indices
 
 FOLDER = GOLDEN
 PROTOCOL = json.loads((FOLDER / "protocol.json").read_text())

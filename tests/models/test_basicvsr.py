@@ -8,9 +8,8 @@ from safetensors.torch import save_file
 from tests.golden.zoo.recipe import about, check_gradients, facts, filled, golden, sampled
 
 from vsrkit.hardware.files import cache_directory
-from vsrkit.inference.windows import pieces
 from vsrkit.models.basicvsr import BasicVSR, BasicVSRConfig, detect, public_name, translate
-from vsrkit.models.spec import Segments
+from vsrkit.models.spec import Segments, pieces
 from vsrkit.models.zoo import load_model, local_weights
 
 USERS_CACHE = cache_directory()  # before a fixture replaces it

@@ -68,7 +68,7 @@ from dataclasses import replace
 from pathlib import Path
 from vsrkit.models.zoo import build_model
 from vsrkit.inference.engine import make_engine
-from vsrkit.inference.windows import Piece
+from vsrkit.models.spec import Piece
 
 torch.set_num_threads(1)
 engine = make_engine(build_model("vsrt-s"), precision="float32", tile=64)

@@ -21,10 +21,9 @@ from vsrkit.hardware.device import PrecisionName, resolve_device
 from vsrkit.hardware.memory import PeakMemory
 from vsrkit.hardware.threads import single_thread
 from vsrkit.inference.engine import Engine, make_engine, upscale_frames
-from vsrkit.inference.windows import Piece, plan_piece
 from vsrkit.models.ensemble import Ensemble
 from vsrkit.models.layers.resample import fitted
-from vsrkit.models.spec import Window
+from vsrkit.models.spec import Piece, Window, plan_piece
 from vsrkit.models.weights import file_sha256
 from vsrkit.models.zoo import MODELS, build_model, load_model, local_weights
 from vsrkit.models.zoo.fetch import weights_hint

@@ -25,7 +25,7 @@ from vsrkit.evaluate.metrics import (
 from vsrkit.evaluate.perceptual import PERCEPTUAL_METRICS, PerceptualScores
 from vsrkit.evaluate.temporal import TEMPORAL_METRICS, Temporal
 from vsrkit.evaluate.vmaf import VMAF_MISSING, VmafClip, vmaf_available
-from vsrkit.inference.windows import Padding
+from vsrkit.models.spec import Padding
 
 # Which frames are scored: all, the centre one, or all but the first two and the last two.
 Scored: TypeAlias = Literal["all", "centre", "inner"]

@@ -21,10 +21,9 @@ from vsrkit.hardware.device import (
 from vsrkit.hardware.executors import LocalPool, map_in_order
 from vsrkit.hardware.memory import Rows, as_rows, keep_freed_memory
 from vsrkit.inference.tiles import plan_grid, run_pasted, run_tiled
-from vsrkit.inference.windows import Padding, Piece, pieces
 from vsrkit.models.layers.blocks import pad_to
 from vsrkit.models.layers.window_cache import WindowCache
-from vsrkit.models.spec import Carried, Spec, Window
+from vsrkit.models.spec import Carried, Padding, Piece, Spec, Window, pieces
 
 States: TypeAlias = list[Any]  # recurrent states of a model, one for each tile
 

@@ -1,10 +1,19 @@
-"""What the pipeline must know to run a model."""
+"""What the pipeline must know to run a model: its facts, and which frames it sees at once.
 
+`Window`, `Carried` and `Segments` say what a model needs. `plan_piece` turns that into the numbers
+of frames, for files and for streams.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
+import torch
 from torch import Tensor
 
+from vsrkit.hardware.memory import Rows
 from vsrkit.models.anatomy import Anatomy
 
 
@@ -91,3 +100,169 @@ class VideoModel(Protocol):
     def anatomy(self) -> Anatomy: ...
 
     def __call__(self, clip: Tensor, keep: slice | None = None) -> Tensor: ...
+
+
+# What replaces frames before the first and after the last frame of a shot.
+Padding: TypeAlias = Literal["replicate", "reflection", "reflection_circle", "circle"]
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Frames that a model runs on at once, and which of its outputs are kept."""
+
+    clip: Tensor | Rows  # (T, 3, H, W)
+    keep: slice  # along T
+    begins_shot: bool = False
+    limits: tuple[float, float] | None = None  # smallest and largest value, if known
+
+
+@dataclass(frozen=True, slots=True)
+class PiecePlan:
+    """A piece by the numbers of its frames."""
+
+    frames: tuple[int, ...]  # padding repeats numbers
+    keep: slice
+    begins_shot: bool
+
+    @property
+    def kept(self) -> tuple[int, ...]:
+        """The frames whose outputs are kept."""
+        return self.frames[self.keep]
+
+
+def plan_piece(
+    first: int,
+    length: int,
+    context: Context,
+    *,
+    padding: Padding = "reflection_circle",
+    stride: int = 1,
+) -> PiecePlan:
+    """The piece of a shot of `length` frames whose first kept frame is `first`.
+
+    context: what the model needs. A model with a carried state gets one frame at a time; the first
+        one of a shot comes with the second, and with `look_ahead` every one with the next.
+    padding: what replaces frames outside of the shot in a window.
+    stride: frames to keep of a window, for models that return all of them. More frames are faster
+        and have less context on one side.
+    """
+    begins = first == 0
+    match context:
+        case Window(size=size):
+            kept = _kept_frames(context, stride)
+            centre = min(first + kept // 2, length - 1)
+            skip = size // 2 - (centre - first)
+            keep = slice(skip, skip + min(kept, length - first))
+            return PiecePlan(tuple(window_indices(centre, length, size, padding)), keep, begins)
+        case Segments(length=kept, warmup=warmup):
+            low, high = max(0, first - warmup), min(length, first + kept + warmup)
+            keep = slice(first - low, min(first + kept, length) - low)
+            return PiecePlan(tuple(range(low, high)), keep, begins)
+        case Carried():
+            following = (min(first + 1, length - 1),) if begins or context.look_ahead else ()
+            frames = (first, *following)
+            return PiecePlan(frames, slice(0, 1), begins)
+
+
+def plan_pieces(start: int, stop: int, context: Context, *, stride: int = 1) -> Iterator[PiecePlan]:
+    """The pieces of the shot from frame `start` up to `stop` of a video, numbered as in the video.
+
+    context, stride: as in `plan_piece`. The kept frames of all pieces together are the shot.
+    """
+    for first in range(0, stop - start, _kept_frames(context, stride)):
+        plan = plan_piece(first, stop - start, context, stride=stride)
+        numbers = tuple(start + number for number in plan.frames)
+        yield PiecePlan(numbers, plan.keep, plan.begins_shot)
+
+
+def pieces(
+    shot: Iterable[Tensor], context: Context, padding: Padding = "reflection_circle"
+) -> Iterator[Piece]:
+    """The pieces of a stream of frames (3, H, W), by the same plan; the length may be unknown.
+
+    Holds as many frames as one piece needs (twice a window), however long the shot is.
+    """
+    frames = iter(shot)
+    held: deque[Tensor] = deque()
+    first = oldest = read = 0
+    while True:
+        # A plan does not depend on the end of the shot once so many frames are known.
+        new = list(islice(frames, first + _frames_ahead(context, first) - read))
+        held.extend(new)
+        read += len(new)
+        del new
+        if first >= read:
+            return
+        plan = plan_piece(first, read, context, padding=padding)
+        clip = torch.stack([held[number - oldest] for number in plan.frames])
+        yield Piece(clip, plan.keep, plan.begins_shot)
+        del clip
+        first += len(plan.kept)
+        while oldest < first - _frames_behind(context):
+            held.popleft()
+            oldest += 1
+
+
+def _kept_frames(context: Context, stride: int) -> int:
+    """Frames from the first one of a piece to that of the next."""
+    match context:
+        case Window(size=size, emits="all"):
+            return min(stride, size)
+        case Segments(length=length):
+            return length
+    return 1
+
+
+def _frames_ahead(context: Context, first: int) -> int:
+    """Frames from `first` on that decide its piece in a longer shot."""
+    match context:
+        case Window(size=size):
+            return size
+        case Segments(length=length, warmup=warmup):
+            return length + warmup
+        case Carried(look_ahead=look_ahead):
+            return 2 if first == 0 else 1 + look_ahead
+
+
+def _frames_behind(context: Context) -> int:
+    """Frames before the first kept one that its piece may hold, padding included."""
+    match context:
+        case Window(size=size):
+            return size - 1
+        case Segments(warmup=warmup):
+            return warmup
+        case Carried():
+            return 0
+
+
+def window_indices(
+    centre: int, length: int, size: int, padding: Padding = "reflection_circle"
+) -> list[int]:
+    """Frame numbers of the window around `centre` in a shot of `length` frames.
+
+    In a shot shorter than the window, edge frames are repeated where the padding would still leave
+    the shot.
+    """
+    half, last = size // 2, length - 1
+    indices = [
+        _padded(i, centre, last, half, size, padding)
+        for i in range(centre - half, centre - half + size)
+    ]
+    return [min(max(i, 0), last) for i in indices]
+
+
+def _padded(i: int, centre: int, last: int, half: int, size: int, padding: Padding) -> int:
+    """The frame that stands for frame `i`, which may be outside of the shot."""
+    before, after = i < 0, i > last
+    if not before and not after:
+        return i
+    match padding:
+        case "replicate":
+            return 0 if before else last
+        case "reflection":
+            return -i if before else 2 * last - i
+        case "reflection_circle":  # take the missing ones from the other side of the window
+            reach = size - 1 - half  # after the centre: one less than before it in an even window
+            return centre + reach - i if before else (centre - half) - (i - last)
+        case "circle":
+            return size + i if before else i - size

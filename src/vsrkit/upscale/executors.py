@@ -20,8 +20,7 @@ from vsrkit.errors import VsrkitError
 from vsrkit.hardware.executors import LocalPool, slots_of
 from vsrkit.inference.engine import Engine
 from vsrkit.inference.reference import EngineReference, keep_model
-from vsrkit.inference.windows import PiecePlan
-from vsrkit.models.spec import Carried, Context
+from vsrkit.models.spec import Carried, Context, PiecePlan
 from vsrkit.upscale.produce import (
     CrewChanged,
     FrameDone,

@@ -15,9 +15,8 @@ from vsrkit.hardware.memory import format_size
 from vsrkit.inference.engine import Engine
 from vsrkit.inference.memory import frames_at_once
 from vsrkit.inference.tiles import plan_spans
-from vsrkit.inference.windows import Piece, plan_piece
 from vsrkit.models.layers.resample import fitted
-from vsrkit.models.spec import Carried, Segments
+from vsrkit.models.spec import Carried, Piece, Segments, plan_piece
 from vsrkit.upscale.batch import targets_of, videos_in
 from vsrkit.upscale.options import DEFAULT_OPTIONS, UpscaleOptions
 from vsrkit.upscale.prepare import PreparedJob, open_input, prepare, stride_of

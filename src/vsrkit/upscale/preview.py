@@ -10,9 +10,8 @@ from torch import Tensor
 
 from vsrkit.hardware.memory import as_tensor
 from vsrkit.inference.engine import Engine
-from vsrkit.inference.windows import plan_pieces
 from vsrkit.models.layers.resample import fitted
-from vsrkit.models.spec import Carried, Context
+from vsrkit.models.spec import Carried, Context, plan_pieces
 from vsrkit.upscale.options import OnProgress, Progress
 from vsrkit.upscale.produce import (
     PartPiece,

@@ -15,9 +15,8 @@ from vsrkit.hardware.threads import prefetch
 from vsrkit.inference.engine import Engine, States
 from vsrkit.inference.memory import halved
 from vsrkit.inference.shots import mark_cuts
-from vsrkit.inference.windows import Piece, PiecePlan, plan_pieces
 from vsrkit.models.layers.resample import fitted
-from vsrkit.models.spec import Carried, Context
+from vsrkit.models.spec import Carried, Context, Piece, PiecePlan, plan_pieces
 from vsrkit.upscale.options import OnProgress, Progress
 from vsrkit.upscale.work_folder import Index, Part, pack_states, unpack_states
 from vsrkit.video.codecs import Encoding

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from vsrkit.errors import VideoError, VsrkitError
 from vsrkit.hardware.files import temporary_path, write_atomically
-from vsrkit.inference.windows import PiecePlan
+from vsrkit.models.spec import PiecePlan
 from vsrkit.upscale.options import ResolvedOptions
 from vsrkit.video.codecs import DEFAULT_CODECS
 from vsrkit.video.images import find_numbered

@@ -11,9 +11,8 @@ from vsrkit.data.frames import FrameFiles, Frames, list_frames, open_video
 from vsrkit.errors import DataError, VsrkitError
 from vsrkit.inference.engine import pad_clip, padded_size
 from vsrkit.inference.shots import mark_cuts
-from vsrkit.inference.windows import plan_piece
 from vsrkit.models.layers.blocks import pad_to
-from vsrkit.models.spec import Carried, Context, Segments, Spec, Window
+from vsrkit.models.spec import Carried, Context, Segments, Spec, Window, plan_piece
 from vsrkit.video.images import is_image
 
 AROUND = 3  # frames on either side, for models that run on segments of a shot

@@ -6,8 +6,7 @@ import pytest
 import torch
 from tests.paths import GOLDEN
 
-from vsrkit.inference.windows import pieces, plan_pieces, window_indices
-from vsrkit.models.spec import Carried, Segments, Window
+from vsrkit.models.spec import Carried, Segments, Window, pieces, plan_pieces, window_indices
 
 PROTOCOL = json.loads((GOLDEN / "protocol.json").read_text())
 
