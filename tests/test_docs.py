@@ -119,7 +119,20 @@ ENDS_WITH = {
     "vsrkit data check Vid4": 1,  # the small copy lacks frames, which the command reports
 }
 # Commands that cannot run in a test -> reason.
+PUBLISHED = "needs REDS or Vimeo-90K; tests/train/test_published_runs.py runs it on small trees"
 NOT_RUN = {
+    "vsrkit data check REDS --set reds-train --quick": PUBLISHED,
+    "vsrkit train recipes/vsrt_reds.py --set data_root=REDS --set total_batch_size=32": PUBLISHED,
+    **{
+        f"torchrun --nproc-per-node 8 -m vsrkit train recipes/{words}": PUBLISHED
+        for words in (
+            "vsrt_reds.py --set data_root=REDS",
+            "vsrt_reds.py --set data_root=REDS --resume",
+            "vsrt_reds.py:paper --set data_root=REDS",
+            "vsrt_vimeo90k.py --set data_root=vimeo_septuplet",
+            "vsrt_vimeo90k.py:paper --set data_root=vimeo_septuplet",
+        )
+    },
     "vsrkit reproduce ablation -m vsrt-reds --data REDS --processes 8": (
         "needs REDS; tests/research/reproduce/test_published_ablation.py runs a small network"
     ),

@@ -1,6 +1,7 @@
 """Training clips: decoding into the cache, shots, unreadable frames, held-out clips."""
 
 import logging
+import os
 
 import av
 import numpy as np
@@ -10,7 +11,14 @@ from tests.clips import write_clip
 from tests.train.conftest import moving_picture, write_video
 
 from vsrkit.data import clips as clips_module
-from vsrkit.data.clips import Unreadable, find_clips, hold_out, open_clips, series_of
+from vsrkit.data.clips import (
+    Unreadable,
+    find_clips,
+    hold_out,
+    open_clips,
+    request_rows,
+    series_of,
+)
 from vsrkit.data.sets import open_set
 from vsrkit.errors import DataError
 from vsrkit.video.colour import BT601, BT709, FULL, LIMITED, Colour
@@ -91,6 +99,21 @@ def test_clips_are_named_by_path_and_cover_images_are_ignored(tmp_path):
     names = [c.name for c in open_clips(tmp_path / "set", tmp_path / "cache")]
     assert names == ["00001/0266", "00002/b"]
     assert [series_of(name) for name in names] == ["00001", "00002"]
+
+
+@pytest.mark.skipif(not hasattr(os, "posix_fadvise"), reason="the system has no such requests")
+def test_rows_are_requested_where_a_crop_reads(tmp_path, monkeypatch):
+    dark, bright = picture(0) // 3, 255 - picture(1) // 3
+    write_video(tmp_path / "a.mkv", np.concatenate([dark, bright]))
+    clip = open_clips(tmp_path / "a.mkv", tmp_path / "cache")[1]
+    requests = []
+    monkeypatch.setattr(os, "posix_fadvise", lambda *arguments: requests.append(arguments))
+    request_rows(clip.frames, range(2, 4), range(8, 16))
+    content = clip.path.read_bytes()
+    found = [content[start : start + length] for _, start, length, _ in requests]
+    assert found == [clip.frames[n, 8:16].tobytes() for n in (2, 3)]
+    request_rows(np.array(clip.frames), range(2, 4), range(8, 16))  # not a file
+    assert len(requests) == 2
 
 
 def test_a_changed_file_is_decoded_again(tmp_path):

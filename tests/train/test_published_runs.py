@@ -78,7 +78,7 @@ def small(command: str, folder: Path) -> list[str]:
         "crop": 16,
         "steps": 2,
         "batch_size": 1,
-        "accumulate": 1,
+        "total_batch_size": 2,
         "workers": 0,
         "device": "cpu",
     }

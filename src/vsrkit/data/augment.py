@@ -8,6 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from vsrkit.data.clips import request_rows
 from vsrkit.data.random_degradation import Degrader
 from vsrkit.errors import DataError
 
@@ -81,6 +82,7 @@ def cut(
     top, left = max(0, where.row - reach.pixels), max(0, where.column - reach.pixels)
     bottom = min(pixels.shape[1] // s, where.row + rows + reach.pixels)
     right = min(pixels.shape[2] // s, where.column + columns + reach.pixels)
+    request_rows(pixels, range(first, min(last, len(pixels))), range(top * s, bottom * s))
     around = to_clip(pixels[first:last, top * s : bottom * s, left * s : right * s])
     t, y, x = where.start - first, where.row - top, where.column - left
     lr = how(around, rng)[t : t + frames, :, y : y + rows, x : x + columns]
@@ -93,6 +95,7 @@ def cut_hr(pixels: NDArray[np.uint8], where: Placement, scale: int, size: Size) 
     frames = slice(where.start, where.start + size[0])
     rows = slice(where.row * scale, (where.row + size[1]) * scale)
     columns = slice(where.column * scale, (where.column + size[2]) * scale)
+    request_rows(pixels, range(frames.start, frames.stop), range(rows.start, rows.stop))
     return turn(to_clip(pixels[frames, rows, columns]), where)
 
 

@@ -7,6 +7,7 @@ import hashlib
 import json
 import logging
 import math
+import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -52,6 +53,30 @@ class Clip:
         """(T, H, W, 3) RGB, memory-mapped."""
         start = self.first * math.prod(self.shape[1:])
         return np.memmap(self.path, np.uint8, "r", offset=start, shape=self.shape)
+
+
+def request_rows(pixels: NDArray[np.uint8], frames: range, rows: range) -> None:
+    """Ask the system to read rows of memory-mapped frames, so that they are read all at once.
+
+    A crop touches one page of each row. Without the request the system reads page after page, and
+    a few times as much around them: from a disk, twice the time and four times the bytes.
+
+    Args:
+        pixels: (T, H, W, 3), all frames of a `Clip`; nothing is done for other arrays.
+        frames: which of them.
+        rows: which rows of each.
+    """
+    if not isinstance(pixels, np.memmap) or not hasattr(os, "posix_fadvise"):
+        return
+    _, height, width, channels = pixels.shape
+    row = width * channels
+    file = os.open(str(pixels.filename), os.O_RDONLY)
+    try:
+        for frame in frames:
+            start = pixels.offset + (frame * height + rows.start) * row
+            os.posix_fadvise(file, start, len(rows) * row, os.POSIX_FADV_WILLNEED)
+    finally:
+        os.close(file)
 
 
 @dataclass(slots=True)
