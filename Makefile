@@ -41,5 +41,5 @@ clean:  ## remove the environment and everything generated
 
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[train,eval,research,dev]"
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[train,eval,research,cluster,dev]"
 	touch $@

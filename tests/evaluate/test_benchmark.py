@@ -9,7 +9,8 @@ from vsrkit.data.degrade import BI, degrade, mod_crop
 from vsrkit.data.frames import FrameFiles
 from vsrkit.data.sets import FrameSet, PairedClip, open_set
 from vsrkit.errors import DataError, VsrkitError
-from vsrkit.evaluate.benchmark import Stopwatch, evaluate
+from vsrkit.evaluate.benchmark import evaluate
+from vsrkit.evaluate.measure import Stopwatch
 from vsrkit.evaluate.metrics import METRICS, measured, psnr, ssim
 from vsrkit.evaluate.perceptual import PERCEPTUAL_METRICS
 from vsrkit.evaluate.protocol import PROTOCOLS, Protocol
@@ -265,7 +266,7 @@ def test_partial_clips_are_marked(tmp_path: Path) -> None:
 
 def test_the_stopwatch_excludes_time_spent_reading(monkeypatch) -> None:
     now = 0.0
-    monkeypatch.setattr("vsrkit.evaluate.benchmark.perf_counter", lambda: now)
+    monkeypatch.setattr("vsrkit.evaluate.measure.perf_counter", lambda: now)
 
     def slow_reading():
         nonlocal now

@@ -102,13 +102,27 @@ def evaluate(
         ),
     ] = "float32",
     device: Device = "cpu",
+    cluster: Annotated[
+        str | None,
+        _option(
+            RESOURCES,
+            "Dask cluster whose workers measure the clips: tcp://host:8786, a scheduler file, or "
+            "local:4. See docs/cluster.md.",
+        ),
+    ] = None,
 ) -> None:
     """Measure the quality of models on a test set and print it beside the published results."""
+    from contextlib import nullcontext
+
     from vsrkit.cli.console import output_console, print_results, progress_bar
+    from vsrkit.cluster.connect import connect
     from vsrkit.evaluate.benchmark import evaluate_models
     from vsrkit.evaluate.tables import write_json
 
-    with progress_bar() as on_progress:
+    with (
+        connect(cluster) if cluster else nullcontext() as executor,
+        progress_bar() as on_progress,
+    ):
         results = evaluate_models(
             models,
             data,
@@ -122,6 +136,7 @@ def evaluate(
             precision=precision,
             device=device,
             on_progress=on_progress,
+            executor=executor,
         )
     print_results(results, output_console())
     if json_file:

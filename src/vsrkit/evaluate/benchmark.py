@@ -1,47 +1,30 @@
 """Run models over a set and score them frame by frame, with few frames in memory at once."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass, replace
-from fractions import Fraction
-from itertools import islice, tee
 from pathlib import Path
-from time import perf_counter
-from typing import TypeVar, get_args
+from typing import get_args
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from vsrkit.data.clips import OnProgress
-from vsrkit.data.degrade import degrade_frames
-from vsrkit.data.sets import FrameSet, PairedClip, detect_sets, find_root, open_set, set_named
+from vsrkit.data.sets import FrameSet, detect_sets, find_root, open_set, set_named
 from vsrkit.errors import DataError, VsrkitError, WeightsError
+from vsrkit.evaluate.executors import RemoteModel
+from vsrkit.evaluate.measure import ClipResult, Stopwatch, measure_clip
 from vsrkit.evaluate.metrics import DEFAULT_METRICS, METRICS, Metric, smallest_side
-from vsrkit.evaluate.protocol import DEFAULTS, ClipScores, Protocol, metrics_named, protocol_named
+from vsrkit.evaluate.protocol import DEFAULTS, Protocol, metrics_named, protocol_named
 from vsrkit.hardware.device import PrecisionName, resolve_device
 from vsrkit.hardware.memory import PeakMemory
-from vsrkit.hardware.threads import single_thread
-from vsrkit.inference.engine import Engine, make_engine, upscale_frames
+from vsrkit.inference.engine import Engine, make_engine
 from vsrkit.models.ensemble import Ensemble
-from vsrkit.models.layers.resample import fitted
-from vsrkit.models.spec import Piece, Window, plan_piece
+from vsrkit.models.spec import Window
 from vsrkit.models.weights import file_sha256
 from vsrkit.models.zoo import MODELS, build_model, load_model, local_weights
 from vsrkit.models.zoo.fetch import weights_hint
-from vsrkit.video.images import write_image
 
 PRECISIONS: tuple[PrecisionName, ...] = get_args(PrecisionName)
-T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class ClipResult:
-    """Scores of one clip."""
-
-    name: str
-    frames: int  # number of scored frames
-    partial: bool
-    metrics: dict[str, float]
-    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +71,7 @@ def evaluate_models(
     precision: str = "float32",
     device: str = "cpu",
     on_progress: OnProgress | None = None,
+    executor: Executor | None = None,
 ) -> list[Result]:
     """Evaluate one or more models on the set in a folder.
 
@@ -104,27 +88,32 @@ def evaluate_models(
         precision: float32, bfloat16 or auto.
         device: auto, cpu, cuda, cuda:N or mps.
         on_progress: called with model and clip, the frames done and their total number.
+        executor: its workers measure the clips; they need vsrkit and the weights of the models.
     """
     chosen: PrecisionName | None = next((p for p in PRECISIONS if p == precision), None)
     if chosen is None:
         raise VsrkitError(f"no precision called {precision!r}; use {', '.join(PRECISIONS)}")
-    device = resolve_device(device)
+    place = "cpu" if executor else resolve_device(device)
     rules, frame_set = open_evaluation(data, set_name, protocol, clips)
     chosen_metrics = metrics_named(metrics)
     loaded = [trained_model(name, untrained=untrained) for name in models]  # fail before measuring
     names, results = display_names(models), []
     if views > 1:
-        loaded = [Ensemble(model, views) for model in loaded]
         names = [f"{name}-ensemble-{views}" for name in names]
-    for name, model in zip(names, loaded, strict=True):
+    for name, path, model in zip(names, models, loaded, strict=True):
         result = evaluate(
-            make_engine(model, precision=chosen, device=device),
+            make_engine(
+                Ensemble(model, views) if views > 1 else model, precision=chosen, device=place
+            ),
             frame_set,
             rules,
             name=name,
             metrics=chosen_metrics,
             save_frames=save_frames / name if save_frames else None,
             on_progress=_with_model(on_progress, name),
+            remote=RemoteModel.open(executor, path, model, chosen, device, views)
+            if executor
+            else None,
         )
         results.append(result)
     return [
@@ -186,6 +175,7 @@ def evaluate(
     metrics: Sequence[Metric] = DEFAULT_METRICS,
     save_frames: Path | None = None,
     on_progress: OnProgress | None = None,
+    remote: RemoteModel | None = None,
 ) -> Result:
     """Evaluate a model on every clip of a set.
 
@@ -197,6 +187,8 @@ def evaluate(
         metrics: which metrics to compute.
         save_frames: folder for the upscaled frames, `<clip>/<frame>.png`.
         on_progress: called with a clip's name, its frames done and their total number.
+        remote: the same model on the workers of an executor, which measure in place of this
+            process.
     """
     engine = model if isinstance(model, Engine) else make_engine(model, precision="float32")
     if protocol.tile:
@@ -204,10 +196,14 @@ def evaluate(
     protocol = protocol.at_scale(engine.spec.scale)
     check_clips(engine, frame_set, protocol, metrics)
     memory, watch = PeakMemory(engine.device), Stopwatch()
-    clips = tuple(
-        _measure_clip(engine, clip, protocol, metrics, watch, save_frames, on_progress)
-        for clip in frame_set.clips
-    )
+    if remote:
+        clips, peak = remote.measure(frame_set, protocol, metrics, watch, save_frames, on_progress)
+    else:
+        clips = tuple(
+            measure_clip(engine, clip, protocol, metrics, watch, save_frames, on_progress)
+            for clip in frame_set.clips
+        )
+        peak = memory.peak_mb()
     return Result(
         model=name,
         set=frame_set.name,
@@ -215,9 +211,9 @@ def evaluate(
         lr=_lr_origin(frame_set, protocol),
         clips=clips,
         seconds_per_frame=watch.seconds / max(watch.frames, 1),
-        peak_memory_mb=memory.peak_mb(),
-        precision=str(engine.precision),
-        device=engine.device,
+        peak_memory_mb=peak,
+        precision=str(remote.reference.precision if remote else engine.precision),
+        device=remote.reference.device if remote else engine.device,
         left_out=frame_set.left_out,
         unlisted=frame_set.unlisted,
         notes=(*frame_set.notes, *_not_measured(metrics, clips)),
@@ -280,113 +276,3 @@ def check_clips(
                 f"{clip.lr.place} is {lr_width}x{lr_height}, {clip.hr.place} is {width}x{height}: "
                 f"not {scale} times as large, the scale of the model"
             )
-
-
-def _measure_clip(
-    engine: Engine,
-    clip: PairedClip,
-    protocol: Protocol,
-    metrics: Sequence[Metric],
-    watch: "Stopwatch",
-    save_frames: Path | None,
-    on_progress: OnProgress | None,
-) -> ClipResult:
-    length, scale = min(len(clip.hr), protocol.length or len(clip.hr)), protocol.degradation.scale
-    to_model, to_scores = tee(lr_frames(clip, protocol))  # buffers the model's look-ahead
-    outputs = watch.outer(_upscaled(engine, watch.inner(to_model), protocol, length))
-    with ClipScores(protocol, metrics) as scores:
-        truth, names = islice(clip.hr.read(), length), clip.hr.names[:length]
-        pairs = zip(at_scale(outputs, engine, protocol), truth, to_scores, names, strict=True)
-        for number, (sr, hr, small, name) in enumerate(pairs):
-            if on_progress:
-                on_progress(clip.name, number, length)
-            if sr is None or not protocol.counts(number, length):
-                continue
-            with single_thread():
-                scores.add(sr, fit_to_lr(hr, small, scale, clip.name, name), small)
-            if save_frames:
-                write_image(save_frames / clip.name / f"{name}.png", sr)
-        if on_progress:
-            on_progress(clip.name, length, length)
-        height, width = clip.hr.size
-        notes = list(clip.notes)
-        if height % scale or width % scale:
-            cut = f"{width - width % scale}x{height - height % scale}"
-            notes.append(f"{width}x{height} was cropped to {cut}, a multiple of {scale}")
-        return ClipResult(clip.name, scores.frames, clip.partial, scores.means(), tuple(notes))
-
-
-def lr_frames(clip: PairedClip, protocol: Protocol) -> Iterator[Tensor]:
-    """Read the LR frames of a clip that the protocol uses, or make them from its HR frames."""
-    frames = (clip.lr or clip.hr).read()
-    used = frames if protocol.length is None else islice(frames, protocol.length)
-    return iter(used) if clip.lr else degrade_frames(used, protocol.degradation)
-
-
-def at_scale(
-    outputs: Iterable[Tensor | None], engine: Engine, protocol: Protocol
-) -> Iterator[Tensor | None]:
-    """The outputs of a model at the protocol's scale, resampled if the model has another one."""
-    ratio = Fraction(protocol.degradation.scale, engine.spec.scale)
-    for frame in outputs:
-        if frame is None or ratio == 1:
-            yield frame
-        else:
-            yield fitted(frame, *(int(side * ratio) for side in frame.shape[-2:]))
-
-
-def fit_to_lr(hr: Tensor, lr: Tensor, scale: int, clip: str, frame: str) -> Tensor:
-    """Crop a ground-truth frame (3, H, W) to `scale` times the size of its LR frame."""
-    height, width = lr.shape[-2] * scale, lr.shape[-1] * scale
-    if not (height <= hr.shape[-2] < height + scale and width <= hr.shape[-1] < width + scale):
-        raise DataError(
-            f"frame {frame} of {clip} is {hr.shape[-1]}x{hr.shape[-2]}, its LR frame "
-            f"{lr.shape[-1]}x{lr.shape[-2]}: not {scale} times as large"
-        )
-    return hr[..., :height, :width]
-
-
-def _upscaled(
-    engine: Engine, lr: Iterable[Tensor], protocol: Protocol, length: int
-) -> Iterator[Tensor | None]:
-    """Yield an output for each frame, None for frames that are not scored and were not run."""
-    context = engine.spec.context
-    if protocol.scored != "centre" or not isinstance(context, Window):
-        yield from upscale_frames(lr, engine, padding=protocol.padding)
-        return
-    frames = list(lr)  # such clips are short: seven frames in Vimeo-90K
-    for number in range(length):
-        if not protocol.counts(number, length):
-            yield None
-            continue
-        plan = plan_piece(number, length, context, padding=protocol.padding)
-        yield next(engine.run(Piece(torch.stack([frames[i] for i in plan.frames]), plan.keep)))
-
-
-@dataclass
-class Stopwatch:
-    """Time spent in `outer` iterators, excluding the `inner` ones they read from."""
-
-    seconds: float = 0.0
-    frames: int = 0
-
-    def outer(self, items: Iterator[Tensor | None]) -> Iterator[Tensor | None]:
-        """Add the time of each item, and count those that are not None."""
-        for item in self._timed(items, 1):
-            self.frames += item is not None
-            yield item
-
-    def inner(self, items: Iterator[Tensor]) -> Iterator[Tensor]:
-        """Subtract the time of each item."""
-        return self._timed(items, -1)
-
-    def _timed(self, items: Iterator[T], sign: int) -> Iterator[T]:
-        while True:
-            start = perf_counter()
-            try:
-                item = next(items)
-            except StopIteration:
-                return
-            finally:
-                self.seconds += sign * (perf_counter() - start)
-            yield item

@@ -13,15 +13,9 @@ from torch import Tensor
 from vsrkit.data.clips import OnProgress
 from vsrkit.data.sets import FrameSet, PairedClip
 from vsrkit.errors import DataError, VsrkitError
-from vsrkit.evaluate.benchmark import (
-    at_scale,
-    check_clips,
-    display_names,
-    lr_frames,
-    open_evaluation,
-    trained_model,
-)
+from vsrkit.evaluate.benchmark import check_clips, display_names, open_evaluation, trained_model
 from vsrkit.evaluate.captions import add_caption, arrange, draw_box, enlarge
+from vsrkit.evaluate.measure import at_scale, lr_frames
 from vsrkit.evaluate.metrics import psnr, worst_crop
 from vsrkit.evaluate.page import inline_png, render_page
 from vsrkit.evaluate.protocol import Protocol
