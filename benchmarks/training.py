@@ -89,6 +89,8 @@ def main() -> None:
         "machine": platform.processor() or platform.machine(),
         "torch": torch.__version__,
         "threads": args.threads,
+        "load average": os.getloadavg()[0],
+        "processors": os.cpu_count(),
     }
     if args.what == "supply":
         needs = {name: cards_need(data) for name, data in SUPPLY.items()}

@@ -26,9 +26,8 @@ from vsrkit.data.clips import (
     open_clips,
     open_sources,
 )
-from vsrkit.data.layouts import TrainingSetName
 from vsrkit.data.random_degradation import Degrader, degrader_named
-from vsrkit.data.training_sets import locate_training_set, open_training_set
+from vsrkit.data.training_sets import TrainingSplit, locate_training_set, open_training_set
 from vsrkit.errors import DataError
 from vsrkit.hardware.device import resolve_training_precision
 from vsrkit.hardware.files import cache_directory
@@ -115,7 +114,11 @@ def open_data(
             "on_progress": on_progress,
         }
         if named := locate_training_set(source.path, config.data_root):
-            training, held_out = _open_named(*named, config, cache, **options)
+            split = open_training_set(*named)
+            if processes.is_main:
+                for note in split.notes:
+                    log.warning("%s", note)
+            training, held_out = _open_split(split, config, cache, **options)
         else:
             training = held_out = open_clips(Path(source.path), cache, **options)
             if not config.validation_overlaps:
@@ -138,19 +141,16 @@ def scale_of(model: str) -> int:
     return built.spec.scale  # type: ignore[union-attr,return-value]
 
 
-def _open_named(
-    name: TrainingSetName, root: Path, config: TrainConfig, cache: Path, **options: Any
+def _open_split(
+    split: TrainingSplit, config: TrainConfig, cache: Path, **options: Any
 ) -> tuple[list[Clip], list[Clip]]:
-    """The training and the validation clips of a training set, as it is published.
+    """The decoded training and validation clips of a published set.
 
     Its folders are clips of one shot each. `validation` replaces the clips it is validated on, but
     does not make those training clips: REDS4 is never trained on.
 
     options: as for `open_sources`.
     """
-    split = open_training_set(name, root)
-    for note in split.notes:
-        log.warning("%s", note)
     folders = {c.name: c.hr.place for c in (*split.training, *split.validation)}
     clips = open_sources(list(folders.items()), cache, split_shots=False, **options)
     allowed = {clip.name for clip in split.training}

@@ -150,3 +150,5 @@ def test_the_other_tables_are_measured(tmp_path):
         found = reproduce_table(table, tmp_path / folder, tmp_path / "out", only=["bicubic"])
         assert found.rows[0].ours["set"] == table
         assert found.rows[0].row.published.average[0] == psnr
+        assert found.rows[0].ours["partial"]  # two frames of a clip, two septuplets of 7,824
+        assert found.rows[0].difference is None
