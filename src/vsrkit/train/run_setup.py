@@ -74,7 +74,7 @@ class Plan:
 
     def __str__(self) -> str:
         config, count = self.config, self.processes
-        each = f"{config.batch_size} clips"
+        each = f"{config.batch_size} clip{'s' if config.batch_size > 1 else ''}"
         if config.accumulate > 1:
             each = f"{config.accumulate} x {each}"
         total = count * config.accumulate * config.batch_size
@@ -289,6 +289,11 @@ def set_training_layout(model: nn.Module, precision: Precision) -> None:
     training; the flow network takes only about a hundredth of the time.
     """
     set_memory_layout(model, precision)
+    if precision.channels_last:
+        # The strides of 1x1 kernels are ambiguous; those of their gradients are channels-last.
+        for weight in (p for p in model.parameters() if p.dim() == 4):
+            like = torch.empty_like(weight, memory_format=torch.channels_last)
+            weight.data = like.detach().copy_(weight.data)
     if precision.dtype == "float32":
         for part in flow_networks(model):
             set_memory_layout(part, Precision("float32", channels_last=False))

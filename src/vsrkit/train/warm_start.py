@@ -57,7 +57,8 @@ def warm_start(model: nn.Module, source: str) -> WarmStart:
     inside = {n.removeprefix(f"{part}."): t for n, t in tensors.items() if n.startswith(f"{part}.")}
     result = copy_matching(target, inside or tensors)
     log.info("warm start from %s: %s", source, result)
-    for name in (result.mismatched + result.unused)[:10]:
+    # The rest of a whole model is not meant for its part.
+    for name in (result.mismatched + ([] if part else result.unused))[:10]:
         log.info("  not copied: %s", name)
     if not result.copied:
         raise WeightsError(f"{file} has no tensor that fits; it is a file of another model")
