@@ -12,10 +12,14 @@ from vsrkit.hardware.device import (
     CANDIDATES,
     Convolution,
     Precision,
+    autocast,
     bfloat16_works,
+    device_title,
+    half_type,
     largest_convolution,
     measure_speeds,
     resolve_precision,
+    resolve_training_precision,
     set_memory_layout,
 )
 from vsrkit.models.bicubic import Bicubic, BicubicConfig
@@ -119,3 +123,51 @@ def test_memory_layout_keeps_values(net):
 
 def test_a_model_without_convolutions_runs_in_float32(cache):
     assert resolve_precision("auto", Bicubic(BicubicConfig())) == Precision("float32", False)
+
+
+@pytest.mark.parametrize(
+    ("capability", "expected"), [((7, 5), "float16"), ((8, 0), "bfloat16"), ((9, 0), "bfloat16")]
+)
+def test_training_uses_the_sixteen_bit_type_of_the_card(
+    net, cache, monkeypatch, capability, expected
+):
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "a card")
+    measured = []
+
+    def fast_if_short(shape, candidate, device):
+        measured.append(candidate.dtype)
+        return 1.0 if candidate.dtype == "float32" else 2.0
+
+    monkeypatch.setattr(device_module, "_time", fast_if_short)
+    assert half_type(torch.device("cuda:1")) == expected
+    assert resolve_training_precision("auto", net, "cuda:1") == Precision(expected, True)
+    assert set(measured) == {"float32", expected}
+    assert resolve_training_precision("float32", net, "cuda:1").dtype == "float32"
+    assert device_title("cuda:1") == "cuda:1 (a card)"
+
+
+def test_on_a_cpu_training_uses_bfloat16_unless_float16_is_named(net, cache, monkeypatch):
+    monkeypatch.setattr(device_module, "_time", lambda shape, c, device: float(c.dtype[0] != "f"))
+    assert half_type(torch.device("cpu")) == "bfloat16"
+    assert resolve_training_precision("auto", net) == Precision("bfloat16", True)
+    monkeypatch.setattr(device_module, "_time", lambda shape, c, device: 1.0)
+    assert resolve_training_precision("float16", net) == Precision("float16", True)
+    assert device_title("cpu") == "cpu"
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_autocast_runs_convolutions_in_its_type(net, dtype):
+    with autocast(Precision(dtype, True), "cpu"):
+        assert net(torch.rand(1, 3, 16, 16)).dtype == getattr(torch, dtype)
+
+
+def test_speeds_of_earlier_versions_are_kept_and_not_used(cache):
+    shape, cpu = Convolution(4, 4, 3, 1), torch.device("cpu")
+    measure_speeds(shape, cpu)
+    known = json.loads(cache.read_text())
+    [key] = [key for key in known if key.endswith("|by type")]
+    old = key.removesuffix("|by type")
+    cache.write_text(json.dumps({old: [1.0, 2.0, 3.0]}))
+    measure_speeds(shape, cpu)
+    assert json.loads(cache.read_text())[old] == [1.0, 2.0, 3.0]

@@ -11,7 +11,12 @@ from tests.paths import GOLDEN
 
 from vsrkit.errors import VsrkitError
 from vsrkit.models.layers.blocks import FrameNorm
-from vsrkit.models.layers.patch_attention import attention_weights, position_release, position_xyt
+from vsrkit.models.layers.patch_attention import (
+    PositionCode,
+    attention_weights,
+    position_release,
+    position_xyt,
+)
 from vsrkit.models.layers.window_cache import WindowCache
 from vsrkit.models.vsrt import PAPER, REDS, VSRT, VSRTConfig
 from vsrkit.models.zoo import build_model
@@ -356,3 +361,18 @@ def test_the_norm_preserves_the_memory_format():
     assert first.is_contiguous()
     assert last.is_contiguous(memory_format=torch.channels_last)
     torch.testing.assert_close(first, last, atol=1e-6, rtol=0)  # sums in another order
+
+
+@pytest.mark.parametrize("name", ["release", "release-v5", "xyt", "none"])
+def test_the_position_code_is_computed_once_on_the_device_of_the_features(name):
+    code = PositionCode(name)
+    features = torch.rand(2, 3, 6, 8, 8)
+    with torch.inference_mode():
+        first = code(features)
+    assert code(features[:1]) is first
+    assert not first.is_inference()  # a model that was validated is trained further
+    assert (first + features).shape == features.shape
+    other = code(torch.empty(1, 3, 6, 8, 8, device="meta", dtype=torch.float16))
+    assert (other.device.type, other.dtype) == ("meta", torch.float16)
+    assert torch.equal(code(features), first)
+    assert not list(code.state_dict())
