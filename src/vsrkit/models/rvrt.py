@@ -69,7 +69,7 @@ class RVRT(nn.Module):
             scale=4,
             context=Segments(config.segment, config.warmup),
             multiple=config.window,
-            padding="mirror",
+            extends_by="mirror",
             features_per_frame=1 + len(BRANCHES),
         )
         c = config.channels

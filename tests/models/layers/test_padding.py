@@ -32,8 +32,8 @@ def test_mirror_without_the_edge_equals_pytorch():
 
 def test_frames_are_padded_as_the_model_declares():
     x = ROW.float().view(1, 1, 1, 3)
-    for padding, expected in (("edge", [1, 2, 3, 3, 3]), ("mirror", [1, 2, 3, 3, 2])):
-        spec = Spec(scale=4, context=Window(1), multiple=5, padding=padding)
+    for kind, expected in (("edge", [1, 2, 3, 3, 3]), ("mirror", [1, 2, 3, 3, 2])):
+        spec = Spec(scale=4, context=Window(1), multiple=5, extends_by=kind)
         size = padded_size(1, 3, spec)
         assert size == (5, 5)
         assert pad_frames(x, *size, spec)[0, 0, 4].tolist() == expected

@@ -22,7 +22,7 @@ def pad_clip(clip: Tensor, frames: int) -> Tensor:
 
 def pad_frames(frames: Tensor, height: int, width: int, spec: Spec) -> Tensor:
     """Pad the right and the bottom of (T, 3, H, W) in the way that the model declares."""
-    if spec.padding == "mirror":
+    if spec.extends_by == "mirror":
         return mirror_to(frames, height, width, repeat_edge=True)
     return pad_to(frames, height, width)
 

@@ -1,5 +1,6 @@
 """Models in the words of spandrel, for programs that build on both: `load_descriptor`."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 
 from vsrkit.errors import VsrkitError
 from vsrkit.models.layers.padding import pad_clip, pad_frames, padded_size
-from vsrkit.models.spec import Context, Spec, Window
+from vsrkit.models.spec import Carried, Context, Spec, Window, plan_pieces
 from vsrkit.models.zoo import ARCHITECTURES, load_model
 
 Purpose: TypeAlias = Literal["SR", "Restoration"]
@@ -92,7 +93,7 @@ class VideoModelDescriptor:
     tiling: whether frames may be cut into overlapping tiles
     supports_half: whether it was tested in float16 (no model was)
     supports_bfloat16: whether it runs under `torch.autocast` in bfloat16
-    frames: that one call takes; None for any number
+    frames: that one call of `model` takes; None for any number
     context: how frames are passed to it: `Window`, `Segments` or `Carried` (docs/adding-a-model.md)
     """
 
@@ -121,21 +122,31 @@ class VideoModelDescriptor:
 
     @torch.inference_mode()
     def __call__(self, clip: Tensor) -> Tensor:
-        """Upscale a clip of one shot: (B, T, 3, H, W) -> (B, T', 3, sH, sW), in [0, 1].
+        """Upscale a clip of one shot: (B, T, 3, H, W) -> (B, T, 3, sH, sW), in [0, 1].
 
-        clip: RGB in [0, 1], on the device of the model, of any height and width (one size only if
-            these must be square). T is `frames`, if that is a number.
+        clip: RGB in [0, 1], on the device of the model, of any length, height and width (networks
+            with `size_requirements.square` take at most that size)
 
-        T' is T, but 1 for models that return only the centre of a window. For whole videos,
-        `vsrkit.upscale_frames(frames, descriptor.model)` cuts windows and segments.
+        The output equals that of `vsrkit.upscale_frames`, which needs less memory for long clips.
         """
         self._check(clip)
         spec: Spec = self.model.spec  # type: ignore[assignment]
-        _, t, _, h, w = clip.shape
+        t, _, h, w = clip.shape[1:]
         size = padded_size(h, w, spec)
-        padded = [pad_clip(pad_frames(each, *size, spec), spec.min_frames) for each in clip]
-        sr: Tensor = self.model(torch.stack(padded))
-        return sr[:, :t, :, : h * spec.scale, : w * spec.scale].clamp(0, 1)
+        padded = torch.stack([pad_frames(each, *size, spec) for each in clip])
+        sr = torch.cat(list(self._run(padded, t, spec)), 1)
+        return sr[..., : h * spec.scale, : w * spec.scale].clamp(0, 1)
+
+    def _run(self, clip: Tensor, length: int, spec: Spec) -> Iterator[Tensor]:
+        """The output of one window, segment or clip after the other."""
+        if isinstance(self.context, Carried):
+            yield self.model(clip)
+            return
+        only_centre = isinstance(self.context, Window) and self.context.emits == "centre"
+        for plan in plan_pieces(0, length, self.context):
+            piece = clip[:, plan.frames]
+            piece = torch.stack([pad_clip(each, spec.min_frames) for each in piece])
+            yield self.model(piece) if only_centre else self.model(piece, keep=plan.keep)
 
     def _check(self, clip: Tensor) -> None:
         """Raise an error of one line for a clip that the model cannot take."""
@@ -146,11 +157,6 @@ class VideoModelDescriptor:
             )
         if min(shape) < 1:
             raise VsrkitError(f"the clip {shape} is empty")
-        if self.frames is not None and shape[1] != self.frames:
-            raise VsrkitError(
-                f"{self.architecture.name} takes {self.frames} frames at once, got {shape[1]}; "
-                "upscale_frames cuts such windows"
-            )
         side = self.size_requirements.minimum
         if self.size_requirements.square and max(shape[3:]) > side:
             raise VsrkitError(
