@@ -7,7 +7,8 @@ import torch
 
 from vsrkit.errors import VsrkitError
 from vsrkit.models.basicvsr import BasicVSR, BasicVSRConfig
-from vsrkit.models.vsrt_small import SmallConfig, VSRTSmall, stacked_weight
+from vsrkit.models.layers.stacked_pixels import stacked_weight
+from vsrkit.models.vsrt_small import SmallConfig, VSRTSmall
 
 TINY = SmallConfig(channels=8, tower_blocks=1, head_blocks=1, attention_channels=4)
 
@@ -147,13 +148,16 @@ def test_a_width_of_zero_is_no_block():
 
 @torch.no_grad()
 def test_scale_2_sees_the_mean_of_2x2_pixels_with_inherited_weights():
-    """Where all 2x2 pixels are equal, the detail is that of the model for single pixels."""
+    """Where all 2x2 pixels are equal, the detail is that of the model for single pixels.
+
+    Of one frame: carried features are warped at the size of the frame, not of the grid.
+    """
     one, two = awake(TINY), VSRTSmall(replace(TINY, stack=2)).eval()
     tensors = one.state_dict()
     for name in ("backward_tower.main.0.weight", "forward_tower.main.0.weight"):
         tensors[name] = stacked_weight(tensors[name], 2)
     two.load_state_dict(tensors)
-    small = torch.rand(1, 3, 3, 16, 20)
+    small = torch.rand(1, 1, 3, 16, 20)
     large = small.repeat_interleave(2, -1).repeat_interleave(2, -2)
     detail = one(small) - upsampled(small, 4)
     # Weights of equal pixels are added in another order.

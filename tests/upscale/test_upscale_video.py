@@ -11,6 +11,7 @@ from tests.upscale.identity import Identity
 from tests.upscale.upscaled import decoded, upscale
 
 from vsrkit.errors import VideoError, VsrkitError
+from vsrkit.upscale import prepare
 from vsrkit.upscale.options import UpscaleOptions
 from vsrkit.video.colour import layout_of
 from vsrkit.video.probe import probe
@@ -190,6 +191,30 @@ def test_one_frame_and_two(tmp_path, frames, model):
     source = write_clip(tmp_path / "in.mkv", frames=frames, width=18, height=16)
     done = upscale(source, tmp_path / "out.mkv", model=model, precision="float32")
     assert done.frames == len(decoded(tmp_path / "out.mkv")) == frames
+
+
+@pytest.mark.parametrize(
+    ("wanted", "model", "height"),
+    [
+        ({"scale": 2}, "vsrt-s-x2", 64),
+        ({"height": 48}, "vsrt-s-x2", 48),
+        ({"height": 66}, "bicubic", 66),
+        ({"scale": 3}, "bicubic", 96),
+        ({}, "bicubic", 128),
+    ],
+)
+def test_the_default_model_is_chosen_by_the_factor(
+    tmp_path, monkeypatch, caplog, wanted, model, height
+):
+    def choose(factor=None):
+        return "vsrt-s-x2" if factor is not None and factor <= 2 else "bicubic"
+
+    monkeypatch.setattr(prepare, "default_model", choose)
+    source = write_clip(tmp_path / "in.mkv", frames=2, width=32, height=32)
+    done = upscale(source, tmp_path / "out.mkv", model=None, precision="float32", **wanted)
+    assert (done.model, done.height) == (model, height)
+    said = [r.message for r in caplog.records if "the model for factors up to 2" in r.message]
+    assert len(said) == (model == "vsrt-s-x2")
 
 
 def test_a_cut_at_every_frame(tmp_path):

@@ -12,7 +12,8 @@ warp their output (`"carried"`), so that one layer sees the whole segment.
 
 All of this runs on a grid of a quarter of the output's size. At scale 4 a pixel of the grid is a
 pixel of the frame; at scale 2 (`stack=2`) it is 2x2 pixels in channels, which takes a quarter of
-the arithmetic for a frame of the same size. Flow is then found between frames of half the size.
+the arithmetic for a frame of the same size. Flow is then found between frames of half the size,
+and features are warped at the size of the frame.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -25,7 +26,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vsrkit.errors import VsrkitError
 from vsrkit.hardware.threads import run_from_both_ends, run_halves
 from vsrkit.models.anatomy import Anatomy, Attention, Flow, Stage, Switch, Tap
 from vsrkit.models.layers.blocks import (
@@ -36,13 +36,20 @@ from vsrkit.models.layers.blocks import (
     residual_blocks,
     upsample_bilinear,
 )
-from vsrkit.models.layers.flow import LightFlow, SPyNet, warp
+from vsrkit.models.layers.flow import LightFlow, SPyNet
 from vsrkit.models.layers.hypothesis_attention import (
     Aligned,
     attend_to_flows,
     attend_to_frames,
 )
 from vsrkit.models.layers.span_attention import SpanAttention, Tokens
+from vsrkit.models.layers.stacked_pixels import (
+    check_size,
+    enlarge_flow,
+    reduce_to_grid,
+    stack_pixels,
+    warp_stacked,
+)
 from vsrkit.models.spec import Segments, Spec
 
 SMALLEST_SIDE = 16
@@ -121,6 +128,8 @@ class VSRTSmall(nn.Module):
         self.config = config
         if config.stack not in (1, 2):
             raise ValueError(f"stack must be 1 (scale 4) or 2 (scale 2), got {config.stack}")
+        if config.stack > 1 and config.frame_hypotheses:
+            raise ValueError("frame_hypotheses needs stack = 1")
         self.spec = Spec(
             scale=4 // config.stack,
             context=Segments(config.segment, config.warmup),
@@ -249,6 +258,7 @@ class VSRTSmall(nn.Module):
             case "none":
                 return torch.zeros_like(a[:, :2]), torch.zeros_like(a[:, :2])
         if self.config.flow_hypotheses:
+            a, b = (x.mean(1, keepdim=True) for x in (a, b))  # colours would take more time
             return attend_to_flows(a, b, to_b), attend_to_flows(b, a, to_a)
         return to_b, to_a
 
@@ -262,17 +272,18 @@ class VSRTSmall(nn.Module):
         last: Aligned | None = None
         for t in order:
             frame, flow = frames[t], flows[t]
+            grey = frame.mean(1, keepdim=True)
             if last is None or flow is None or self.config.propagation == "none":
                 near = frame.new_zeros(frame.shape[0], self.config.channels, *frame.shape[-2:])
             elif self.config.frame_hypotheses:
-                near = attend_to_frames(frame, flow, last)
+                near = attend_to_frames(grey, flow, last)
             else:
-                near = warp(last.features, flow)
+                near = warp_stacked(last.features, flow, self.config.stack)
             result = tower(joined(frame, near))
             yield t, result
             carried = result if self.encoder is None else F.leaky_relu(self.encoder(frame), 0.1)
             before = last._replace(before=None) if last and self.config.frame_hypotheses else None
-            last = Aligned(frame, carried, flow, before)
+            last = Aligned(grey, carried, flow, before)
 
     def attend(
         self, fused: Mapping[int, Tensor], wanted: Iterable[int]
@@ -326,45 +337,6 @@ class Fused(Mapping[int, Tensor]):
 
     def __len__(self) -> int:
         return len(self.frames)
-
-
-def stack_pixels(frame: Tensor, stack: int) -> Tensor:
-    """(B, 3, sH, sW) -> (B, 3 * s^2, H, W): `stack` x `stack` pixels in channels."""
-    return frame if stack == 1 else F.pixel_unshuffle(frame, stack)
-
-
-def reduce_to_grid(frame: Tensor, stack: int) -> Tensor:
-    """(B, 3, sH, sW) -> (B, 3, H, W): the mean of `stack` x `stack` pixels."""
-    return frame if stack == 1 else F.avg_pool2d(frame, stack)
-
-
-def enlarge_flow(flow: Tensor, stack: int) -> Tensor:
-    """A flow on the grid (B, 2, H, W), in its pixels -> on the frame (B, 2, sH, sW), in its."""
-    return flow if stack == 1 else stack * upsample_bilinear(flow, stack)
-
-
-def stacked_weight(weight: Tensor, stack: int) -> Tensor:
-    """Weights (N, 3 + C, 3, 3) of a convolution of one pixel per grid pixel -> of stacked ones.
-
-    Each of the stacked pixels gets an equal share, so that the result is that of their mean.
-    """
-    colours, features = weight[:, :3], weight[:, 3:]
-    return torch.cat([colours.repeat_interleave(stack**2, 1) / stack**2, features], 1)
-
-
-def check_size(clip: Tensor, spec: Spec) -> None:
-    """Raise an error unless frames (..., H, W) have a size that the model accepts."""
-    height, width = clip.shape[-2:]
-    if min(height, width) < spec.minimum:
-        raise VsrkitError(
-            f"frames must be at least {spec.minimum}x{spec.minimum}, got {height}x{width}; "
-            "upscale_frames pads smaller ones"
-        )
-    if height % spec.multiple or width % spec.multiple:
-        raise VsrkitError(
-            f"height and width must be multiples of {spec.multiple}, got {height}x{width}; "
-            "upscale_frames pads others"
-        )
 
 
 def _flow_network(config: SmallConfig) -> nn.Module:

@@ -1,11 +1,12 @@
 """`vsrt-xs`: one chain of the presets, forward in time, for streams.
 
     flow         to the previous frame, between frames of half the size
-    forward      f[t] = tower(lr[t], warp(f[t-1], flow_to_prev[t]))
+    forward      f[t] = tower(lr[t], warp(lr[t-1], flow_to_prev[t]), warp(f[t-1], flow_to_prev[t]))
     reconstruct  one convolution, pixel shuffle x8, plus the enlarged frame
 
-All of it runs on a grid of half the frame's size, with 2x2 pixels in channels. A frame depends on
-itself and on earlier ones only: no frame waits for a later one.
+All of it runs on a grid of half the frame's size, with 2x2 pixels in channels; only warping unfolds
+them. The pixels of the last frame are given beside its features, because a network this small is
+slow to learn that from features alone. A frame depends on itself and on earlier ones only.
 """
 
 from collections.abc import Sequence
@@ -19,18 +20,18 @@ from torch import Tensor, nn
 from vsrkit.models.anatomy import Anatomy, Flow, Switch
 from vsrkit.models.layers.blocks import Tower, conv3x3, joined, step_through, upsample_bilinear
 from vsrkit.models.layers.flow import LightFlow, warp
-from vsrkit.models.spec import Carried, Spec
-from vsrkit.models.vsrt_small import (
-    SMALLEST_SIDE,
-    Flows,
+from vsrkit.models.layers.stacked_pixels import (
     check_size,
     enlarge_flow,
     reduce_to_grid,
     stack_pixels,
+    warp_stacked,
 )
+from vsrkit.models.spec import Carried, Spec
+from vsrkit.models.vsrt_small import SMALLEST_SIDE, Flows
 
 STACK = 2  # pixels of a frame along each side of a pixel of the grid
-State: TypeAlias = tuple[Tensor, Tensor]  # the last frame (B, 3, H/2, W/2) and its features
+State: TypeAlias = tuple[Tensor, Tensor]  # the last frame (B, 3, H, W) and its features
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,10 +49,12 @@ class VSRTStream(nn.Module):
     def __init__(self, config: StreamConfig) -> None:
         super().__init__()
         self.config = config
-        self.spec = Spec(scale=4, context=Carried(), minimum=SMALLEST_SIDE * STACK, multiple=STACK)
-        c = config.channels
+        self.spec = Spec(
+            scale=4, context=Carried(), minimum=SMALLEST_SIDE * STACK, multiple=STACK, light=True
+        )
+        c, colours = config.channels, 3 * STACK**2
         self.flow = LightFlow(config.flow_channels)
-        self.forward_tower = Tower(3 * STACK**2 + c, c, config.blocks)
+        self.forward_tower = Tower(2 * colours + c, c, config.blocks)
         self.tail = StreamTail(c)
 
     @property
@@ -73,26 +76,30 @@ class VSRTStream(nn.Module):
     def step(self, frame: Tensor, state: State | None = None) -> tuple[Tensor, State]:
         """One frame (B, 3, H, W) -> its result (B, 3, 4H, 4W) and the next state."""
         check_size(frame, self.spec)
-        small = reduce_to_grid(frame, STACK)
-        flow = None if state is None else self.flow(small, state[0])[0]
-        sr, features = self.advance(frame, flow, None if state is None else state[1])
-        return sr, (small, features)
+        flow = None
+        if state is not None:
+            flow, _ = self.flow(*(reduce_to_grid(x, STACK) for x in (frame, state[0])))
+        return self.advance(frame, flow, state)
 
     def advance(
-        self, frame: Tensor, flow: Tensor | None, carried: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
-        """The result for a frame (B, 3, H, W), and its features (B, C, H/2, W/2).
+        self, frame: Tensor, flow: Tensor | None, state: State | None
+    ) -> tuple[Tensor, State]:
+        """The result for a frame (B, 3, H, W), and the next state.
 
         flow: to the previous frame, (B, 2, H/2, W/2); None at the start of a shot
-        carried: features of the previous frame
+        state: of the previous frame; None at the start of a shot
         """
         grid = stack_pixels(frame, STACK)
-        if flow is None or carried is None:
+        if flow is None or state is None:
+            pixels = grid  # without an earlier frame, as if it were equal
             near = grid.new_zeros(len(grid), self.config.channels, *grid.shape[-2:])
         else:
-            near = warp(carried, flow)
-        features = self.forward_tower(joined(grid, near))
-        return upsample_bilinear(frame, 4).add_(self.tail(features)), features
+            last, carried = state
+            moved = warp(last, enlarge_flow(flow, STACK), padding="border")
+            pixels = stack_pixels(moved, STACK)
+            near = warp_stacked(carried, flow, STACK)
+        features = self.forward_tower(joined(torch.cat([grid, pixels], 1), near))
+        return upsample_bilinear(frame, 4).add_(self.tail(features)), (frame, features)
 
     def flows(self, frames: Sequence[Tensor]) -> tuple[Flows, Flows]:
         """Each frame's flow to the previous frame on the grid; none to the next."""
@@ -102,9 +109,9 @@ class VSRTStream(nn.Module):
 
     def along(self, frames: Sequence[Tensor], to_prev: Flows, to_next: Flows) -> list[Tensor]:
         """The frames (B, 3, 4H, 4W) with the given flows to the previous frames."""
-        results, carried = [], None
+        results, state = [], None
         for frame, flow in zip(frames, to_prev, strict=True):
-            sr, carried = self.advance(frame, flow, carried)
+            sr, state = self.advance(frame, flow, state)
             results.append(sr)
         return results
 

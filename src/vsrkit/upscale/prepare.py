@@ -9,11 +9,10 @@ from av.video.format import VideoFormat
 from torch import nn
 
 from vsrkit.cluster.executor import DaskExecutor
-from vsrkit.cluster.files import fetch_to_cache
+from vsrkit.cluster.files import fetch_to_cache, is_address
 from vsrkit.cluster.survey import Agreement
 from vsrkit.errors import MemoryLimitError, VideoError, VsrkitError
 from vsrkit.hardware.device import CANDIDATES, resolve_device
-from vsrkit.hardware.files import is_address
 from vsrkit.hardware.memory import format_size
 from vsrkit.inference.engine import Engine, make_engine
 from vsrkit.inference.memory import FRAME, SHARE, MemoryPlan, plan_memory
@@ -133,7 +132,7 @@ def prepare(
     # The engine of a cluster is opened by its workers; here it only has the right settings.
     device = "cpu" if agreement else resolve_device(options.device)
     if options.chunk is None and _few_cores(device, options.workers):
-        options = replace(options, chunk=0)
+        options = replace(options, chunk=2 if spec.light else 0)
     encoding, memory, notes = _fit_memory(
         source, options, model, (height, width), suffix=suffix, earlier=earlier, by_rows=by_rows
     )
@@ -227,7 +226,7 @@ def _load(model: str | Path | nn.Module | None, factor: float | None) -> tuple[s
 
 
 def _few_cores(device: str, workers: int) -> bool:
-    """Whether decoding, model and encoding should run in turns.
+    """Whether decoding, model and encoding should run in turns, except for light models.
 
     A model on the CPU uses every core. On two cores, an encoder that runs at the same time slows
     it down by more than it saves (benchmarks/pipeline.py).
