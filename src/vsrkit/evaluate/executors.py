@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 from torch import nn
 
 from vsrkit.cluster.executor import DaskExecutor
-from vsrkit.cluster.files import SharedFiles, file_digest
+from vsrkit.cluster.files import SharedFiles
 from vsrkit.data.clips import OnProgress
 from vsrkit.data.frames import FrameFiles, Frames
 from vsrkit.data.sets import FrameSet, PairedClip
@@ -18,7 +18,7 @@ from vsrkit.evaluate.metrics import Metric
 from vsrkit.evaluate.protocol import Protocol
 from vsrkit.hardware.device import CANDIDATES, PrecisionName
 from vsrkit.hardware.executors import map_in_order
-from vsrkit.hardware.files import write_atomically
+from vsrkit.hardware.files import file_digest, write_atomically
 from vsrkit.hardware.memory import PeakMemory
 from vsrkit.inference.engine import Engine, make_engine
 from vsrkit.inference.reference import EngineReference, refer
