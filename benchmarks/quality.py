@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from vsrkit.evaluate.protocol import PROTOCOLS
-from vsrkit.evaluate.tables import Published, published_for
+from vsrkit.evaluate.tables import Published, load_elsewhere, published_for
 
 ROOT = Path(__file__).parent.parent
 BEGIN, END = "<!-- quality table: begin -->", "<!-- quality table: end -->"
@@ -82,6 +82,19 @@ def render(results: Iterable[Result]) -> str:
     return "\n\n".join(_table(groups[key]) for key in keys)
 
 
+def render_elsewhere() -> str:
+    """Return the scores of newer networks, quoted, with a column for each set."""
+    rows = load_elsewhere()
+    columns = list(dict.fromkeys((r.table, r.channel, r.degradation) for r in rows))
+    header = [f"{table} ({channel.upper()}, {kind.upper()})" for table, channel, kind in columns]
+    lines = [_row(["PSNR/SSIM", *header]), _row(["---", *["---:"] * len(header)])]
+    for title in dict.fromkeys(r.title for r in rows):
+        found = {(r.table, r.channel, r.degradation): r for r in rows if r.title == title}
+        cells = ["/".join(found[c].average) if c in found else "" for c in columns]
+        lines.append(_row([title, *cells]))
+    return "\n".join(["**Published elsewhere**: " + rows[0].source, "", *lines])
+
+
 def _table(results: list[Result]) -> str:
     first = results[0]
     clips = list(first["clips"]) if len(first["clips"]) <= 6 else []
@@ -100,7 +113,7 @@ def _table(results: list[Result]) -> str:
 
 def _published_cells(row: Published, clips: list[str]) -> list[str]:
     cells = ["/".join(row.clips[clip]) if clip in row.clips else "" for clip in clips]
-    return [f"{row.title} (published)", *cells, "/".join(row.average), ""]
+    return [f"{row.title} ({row.label})", *cells, "/".join(row.average), ""]
 
 
 def _measured_cells(result: Result, clips: list[str]) -> list[str]:
@@ -145,7 +158,7 @@ def main() -> None:
     results = read_results(options.results)
     tables = {
         options.readme: render_summary(results, read_times(options.results)),
-        options.page: render(results),
+        options.page: f"{render(results)}\n\n{render_elsewhere()}",
     }
     pages = {page: replace_table(page, table) for page, table in tables.items()}
     for page, (old, new) in pages.items():

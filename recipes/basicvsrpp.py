@@ -17,7 +17,7 @@ def config() -> TrainConfig:
     return TrainConfig(
         run_dir="runs/basicvsrpp-reds4",
         model="basicvsrpp-reds4",
-        warm_start=("flow=basicvsr-reds4",),  # a trained SPyNet; the rest starts from new weights
+        warm_start=("spynet=basicvsr-reds4",),  # a trained SPyNet; the rest starts from new weights
         data=(Source(path="reds-train"),),  # validated on REDS4
         steps=600_000,
         batch_size=1,

@@ -18,7 +18,7 @@ def config() -> TrainConfig:
     return TrainConfig(
         run_dir="runs/realbasicvsr",
         model="realbasicvsr",
-        warm_start=("flow=basicvsr-reds4",),  # a trained SPyNet, which stays as it is
+        warm_start=("basicvsr.spynet=basicvsr-reds4",),  # a trained SPyNet, which stays as it is
         data=(Source(path="reds-train"),),  # validated on REDS4
         degradation="realistic",
         steps=300_000,

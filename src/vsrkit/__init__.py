@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from vsrkit.inference.engine import upscale_frames
     from vsrkit.models.zoo import list_models, load_model
+    from vsrkit.models.zoo.descriptor import load_descriptor
     from vsrkit.upscale.job import upscale_video
     from vsrkit.upscale.options import UpscaleOptions
 
@@ -17,6 +18,7 @@ __all__ = [
     "UpscaleOptions",
     "__version__",
     "list_models",
+    "load_descriptor",
     "load_model",
     "upscale_frames",
     "upscale_video",
@@ -25,6 +27,7 @@ __all__ = [
 _HOMES = {
     "UpscaleOptions": "vsrkit.upscale.options",
     "list_models": "vsrkit.models.zoo",
+    "load_descriptor": "vsrkit.models.zoo.descriptor",
     "load_model": "vsrkit.models.zoo",
     "upscale_frames": "vsrkit.inference.engine",
     "upscale_video": "vsrkit.upscale.job",

@@ -15,9 +15,9 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from vsrkit.cli import app
-from vsrkit.cli.upscale import default_target
-from vsrkit.cli.values import key_values, rate, seconds
+from vsrkit.cli.upscale import key_values, rate, seconds
 from vsrkit.errors import VideoError
+from vsrkit.upscale.batch import default_target
 from vsrkit.upscale.options import UpscaleOptions
 from vsrkit.upscale.pipe import RawVideo
 from vsrkit.video.read import open_source

@@ -9,11 +9,11 @@ from vsrkit.cluster.files import (
     SharedFiles,
     complete,
     fetch_to_cache,
-    file_digest,
     is_here,
     receive,
 )
 from vsrkit.errors import VideoError
+from vsrkit.hardware.files import file_digest
 
 
 @pytest.fixture(autouse=True)

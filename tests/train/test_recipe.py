@@ -5,12 +5,14 @@ import runpy
 from dataclasses import fields, replace
 
 import pytest
+import torch
 from tests.paths import ROOT
 from typer.testing import CliRunner
 
 from vsrkit.cli import app
 from vsrkit.models.vsrt import PAPER, VSRTConfig
-from vsrkit.models.zoo import MODELS
+from vsrkit.models.zoo import MODELS, build_model
+from vsrkit.models.zoo.listing import CountOnly
 from vsrkit.train.config import ConfigError, FlowConfig, Source, TrainConfig, to_dict
 from vsrkit.train.loop import train
 from vsrkit.train.recipe import from_saved, json_schema, load_recipe, with_overrides
@@ -36,6 +38,13 @@ GOLDEN = ROOT / "tests" / "golden" / "tiny_cpu.txt"
         "basicvsrpp.py:vimeo90k",
         "animesr.py",
         "realbasicvsr.py",
+        "psrt.py",
+        "psrt.py:vimeo90k",
+        "iart.py",
+        "iart.py:frames6",
+        "iart.py:vimeo90k",
+        "rvrt.py",
+        "rvrt.py:vimeo90k",
     ],
 )
 def test_shipped_recipes_load_and_survive_json(name):
@@ -43,6 +52,11 @@ def test_shipped_recipes_load_and_survive_json(name):
     kind = FlowConfig if name == "flow_light.py" else TrainConfig
     assert isinstance(config, kind)
     assert from_saved(to_dict(config)) == config
+    parts = [start.partition("=")[0] for start in getattr(config, "warm_start", ()) if "=" in start]
+    if parts:  # the model has the parts that a warm start fills
+        with torch.device("meta"), CountOnly():
+            model = build_model(config.model)
+        assert all(list(model.get_submodule(part).parameters()) for part in parts)
 
 
 @pytest.mark.parametrize(

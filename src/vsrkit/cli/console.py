@@ -20,7 +20,7 @@ from vsrkit.data.check import SetCheck
 from vsrkit.data.clips import OnProgress
 from vsrkit.evaluate.benchmark import Result
 from vsrkit.evaluate.metrics import DEFAULT_METRICS
-from vsrkit.evaluate.tables import DECIMALS, Published, describe, pair, published_for
+from vsrkit.evaluate.tables import DECIMALS, Published, describe, pair, published_for, sources
 
 MOST_COLUMNS = 6  # clips shown as columns; more than that are shown as rows
 MOST_ROWS = 60  # clips shown as rows; the others are only in the JSON
@@ -173,8 +173,8 @@ def print_results(results: Sequence[Result], console: Console) -> None:
         console.print(_metrics_table(results))
     for line in describe(results):
         _print_line(console, line)
-    if published:
-        _print_line(console, f"published: {published[0].source}")
+    for line in sources(published):
+        _print_line(console, line)
 
 
 def _methods_table(
@@ -189,7 +189,7 @@ def _methods_table(
     for row in published:
         cells = ["/".join(row.clips[n]) if n in row.clips else "-" for n in names]
         table.add_row(
-            escape(f"{row.title} [published]"), *cells, "/".join(row.average), "", "",
+            escape(f"{row.title} [{row.label}]"), *cells, "/".join(row.average), "", "",
             style="dim", end_section=row is published[-1],
         )  # fmt: skip
     for result in results:

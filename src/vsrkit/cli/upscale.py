@@ -1,12 +1,12 @@
 """`vsrkit upscale` and `vsrkit plan`."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from fractions import Fraction
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
-
-from vsrkit.cli.values import key_values, one_of, rate, seconds
 
 if TYPE_CHECKING:
     from vsrkit.upscale.options import UpscaleOptions
@@ -143,23 +143,10 @@ Chunk: TypeAlias = Annotated[
 ]
 
 
-@commands.command()
-def upscale(
-    context: typer.Context,
-    source: InputArgument = None,
-    target: OutputArgument = None,
-    input_path: Input = None,
-    output_path: Output = None,
+def _options_of_a_run(
     start: Start = None,
     end: End = None,
     frame_rate: FrameRate = "25",
-    raw: Annotated[
-        str | None,
-        _option(FILES, "Format of rawvideo on standard input, for example 320x180,yuv420p,25."),
-    ] = None,
-    report: Annotated[
-        Path | None, _option(FILES, "Write an HTML page about the fidelity of the result.")
-    ] = None,
     model: Model = None,
     quality: Quality = "best",
     scale: Scale = None,
@@ -172,6 +159,37 @@ def upscale(
     device: Device = "auto",
     precision: Precision = "auto",
     workers: Workers = 1,
+    max_memory: MaxMemory = None,
+    tile: Tile = None,
+    chunk: Chunk = None,
+) -> None:
+    """The options of every command that describes a run; `options_from` reads their values."""
+
+
+def with_options_of_a_run(command: Callable[..., None]) -> Callable[..., None]:
+    """Add these options to a command, after the first five parameters: its input and output."""
+    own = signature(command)
+    parameters = [p for p in own.parameters.values() if p.kind is not p.VAR_KEYWORD]
+    parameters[5:5] = signature(_options_of_a_run).parameters.values()
+    command.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
+    return command
+
+
+@commands.command()
+@with_options_of_a_run
+def upscale(
+    context: typer.Context,
+    source: InputArgument = None,
+    target: OutputArgument = None,
+    input_path: Input = None,
+    output_path: Output = None,
+    raw: Annotated[
+        str | None,
+        _option(FILES, "Format of rawvideo on standard input, for example 320x180,yuv420p,25."),
+    ] = None,
+    report: Annotated[
+        Path | None, _option(FILES, "Write an HTML page about the fidelity of the result.")
+    ] = None,
     cluster: Cluster = None,
     same_bits: Annotated[
         bool,
@@ -182,9 +200,6 @@ def upscale(
             "--same-bits",
         ),
     ] = False,
-    max_memory: MaxMemory = None,
-    tile: Tile = None,
-    chunk: Chunk = None,
     preview: Annotated[
         int | None,
         _option(RUN, "Upscale only this many frames of each shot; write before and after as PNG."),
@@ -198,6 +213,7 @@ def upscale(
     json_progress: Annotated[
         bool, _option(RUN, "Print progress as lines of JSON.", "--json-progress")
     ] = False,
+    **options_of_a_run: object,
 ) -> None:
     """Upscale a video. Audio, subtitles, chapters and times are kept.
 
@@ -208,13 +224,13 @@ def upscale(
     from vsrkit.cli.progress import show_progress
     from vsrkit.cluster.connect import connect
     from vsrkit.errors import StoppedError, UsageError, VsrkitError
-    from vsrkit.upscale.batch import upscale_any
+    from vsrkit.upscale.batch import default_target, upscale_any
 
     options = options_from(context.params)
     path = one_of(source, input_path, "input", "-i")
     if path is None:
         raise UsageError("give an input, for example: vsrkit upscale in.mp4")
-    if cluster and workers > 1:
+    if cluster and options.workers > 1:
         raise UsageError("give --workers or --cluster, not both")
     if same_bits and not cluster:
         raise UsageError("--same-bits is for workers of a --cluster")
@@ -249,6 +265,7 @@ def upscale(
 
 
 @commands.command()
+@with_options_of_a_run
 def plan(
     context: typer.Context,
     source: InputArgument = None,
@@ -257,25 +274,8 @@ def plan(
     ] = None,
     input_path: Input = None,
     output_path: Output = None,
-    start: Start = None,
-    end: End = None,
-    frame_rate: FrameRate = "25",
-    model: Model = None,
-    quality: Quality = "best",
-    scale: Scale = None,
-    height: Height = None,
-    deinterlace: Deinterlace = "auto",
-    codec: Codec = None,
-    crf: Crf = None,
-    encoder_options: EncoderOptions = None,
-    pix_fmt: PixFmt = None,
-    device: Device = "auto",
-    precision: Precision = "auto",
-    workers: Workers = 1,
-    max_memory: MaxMemory = None,
-    tile: Tile = None,
-    chunk: Chunk = None,
     as_json: Annotated[bool, _option(RUN, "Print the plan as JSON.", "--json")] = False,
+    **options_of_a_run: object,
 ) -> None:
     """Estimate time, memory and file size of an upscaling run, and warn about the input.
 
@@ -324,45 +324,47 @@ def options_from(parameters: Mapping[str, Any]) -> "UpscaleOptions":
     )
 
 
-def default_target(source: str, options: "UpscaleOptions", *, preview: bool = False) -> Path:
-    """Where the output of `source` goes if none is named: beside it, as `in.x4.mkv`.
-
-    Folders and images get a folder, patterns a pattern in a folder beside theirs. The suffix names
-    the factor, or the height if that is what the options ask for.
-
-    source: path of the input.
-    options: scale, height and model are used.
-    preview: whether a folder for preview pictures is needed.
-    """
-    import re
-
-    from torch import nn
-
-    from vsrkit.cluster.files import is_address
+def one_of(argument: str | None, option: str | None, what: str, name: str) -> str | None:
+    """A path that can be given as an argument or as an option; an error if it is given twice."""
     from vsrkit.errors import UsageError
-    from vsrkit.models.zoo import default_model, load_model
-    from vsrkit.upscale.work_folder import NUMBER
-    from vsrkit.video.images import is_image
 
-    path = Path(source.rsplit("/", 1)[-1] if is_address(source) else source)
-    if source == "-":
-        raise UsageError("the input is a pipe; name an output, for example -o out.mkv or -o -")
-    if preview:
-        return path.with_name(f"{path.stem}-preview".replace(".", "-"))
-    if options.height is not None:
-        label = f"{options.height}p"
-    elif options.scale is not None:
-        label = f"x{options.scale}"
-    else:
-        model = options.model
-        if not isinstance(model, nn.Module):
-            model = load_model(str(model) if model is not None else default_model())
-        label = f"x{model.spec.scale}"  # type: ignore[union-attr]
-    if re.search(NUMBER, path.name) and not path.exists():
-        if path.parent.name in ("", ".."):
-            raise UsageError(f"name an output for {source}, for example -o out/%04d.png")
-        return path.parent.with_name(f"{path.parent.name}.{label}") / f"{path.stem}.png"
-    if path.is_dir():
-        path = path if path.name not in ("", "..") else path.resolve()
-        return path.with_name(f"{path.name}.{label}")
-    return path.with_name(f"{path.stem}.{label}{'' if is_image(path) else '.mkv'}")
+    if argument is not None and option is not None:
+        raise UsageError(
+            f"the {what} is given twice, {argument} and {name} {option}; leave one out"
+        )
+    return option if argument is None else argument
+
+
+def seconds(text: str) -> Fraction:
+    """Seconds in `90`, `1:30` or `0:01:30.5`."""
+    parts = text.split(":")
+    try:
+        if len(parts) > 3:
+            raise ValueError
+        value = Fraction(0)
+        for part in parts:
+            value = 60 * value + Fraction(part)
+    except (ValueError, ZeroDivisionError) as error:
+        raise typer.BadParameter(f"{text!r} is not a time; write 90, 1:30 or 0:01:30.5") from error
+    if value < 0:
+        raise typer.BadParameter(f"{text!r} is negative; times count from the first frame")
+    return value
+
+
+def rate(text: str) -> Fraction:
+    """Frames per second in `25`, `23.976` or `24000/1001`."""
+    try:
+        value = Fraction(text)
+        if value <= 0:
+            raise ValueError
+    except (ValueError, ZeroDivisionError) as error:
+        raise typer.BadParameter(f"{text!r} is not a frame rate; write 25 or 24000/1001") from error
+    return value
+
+
+def key_values(pairs: list[str]) -> dict[str, str]:
+    """A dictionary of `key=value` texts."""
+    for pair in pairs:
+        if "=" not in pair:
+            raise typer.BadParameter(f"{pair!r} is not of the form key=value")
+    return dict(pair.split("=", 1) for pair in pairs)

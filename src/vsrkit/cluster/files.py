@@ -9,28 +9,10 @@ from pathlib import Path, PurePosixPath
 from typing import Any, TypeAlias
 
 from vsrkit.errors import VideoError
-from vsrkit.hardware.files import cache_directory, temporary_path
+from vsrkit.hardware.files import cache_directory, file_digest, temporary_path
 
 BLOCK = 8 << 20  # bytes that are sent at once
 Block: TypeAlias = tuple[int, int, bytes]  # the place of a file in `paths`, an offset, content
-
-
-def file_digest(paths: Sequence[Path], *, with_names: bool = False) -> str:
-    """A hash of the content of files, in their order.
-
-    with_names: hash the names too, which decide the order of images.
-    """
-    digest = hashlib.blake2b(digest_size=16)
-    for path in paths:
-        if with_names:
-            digest.update(path.name.encode())
-        try:
-            with path.open("rb") as file:
-                while block := file.read(1 << 20):
-                    digest.update(block)
-        except OSError as error:
-            raise VideoError(f"cannot read {path}: {error.strerror}") from error
-    return digest.hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,11 +126,6 @@ def complete(files: SharedFiles) -> bool:
 
 def _incoming(path: Path) -> Path:
     return path.with_name(f"{path.name}.part")
-
-
-def is_address(text: str | Path) -> bool:
-    """Whether text is an address for fsspec, such as `s3://bucket/film.mkv`, and not a path."""
-    return "://" in str(text)
 
 
 def fetch_to_cache(address: str) -> Path:

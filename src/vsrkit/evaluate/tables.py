@@ -2,15 +2,16 @@
 
 import json
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
 from vsrkit import __version__
+from vsrkit.data.degrade import BD
 from vsrkit.data.layouts import SetName
 from vsrkit.evaluate.benchmark import Result
 from vsrkit.evaluate.metrics import DEFAULT_METRICS
@@ -33,47 +34,82 @@ DECIMALS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Published:
-    """One row of a table in a paper. Scores are (PSNR, SSIM) with the digits as printed."""
+    """One row of a published table. Scores are (PSNR, SSIM) with the digits as printed."""
 
     method: str
-    set: SetName
+    set: str  # a `SetName`, or a set that vsrkit does not read
     channel: str
     table: str
-    clips: Mapping[str, tuple[str, str]]
     average: tuple[str, str]
     source: str
+    clips: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     params_m: float | None = None  # millions, as printed
     note: str = ""
+    degradation: Literal["bi", "bd"] = "bi"  # how LR frames were made
+    trained_frames: int | None = None  # length of the training clips
+    elsewhere: bool = False  # not in the tables of the VSR-Transformer paper
 
     @property
     def title(self) -> str:
         """The method and, where a table lists it twice, the note."""
         return f"{self.method} ({self.note})" if self.note else self.method
 
+    @property
+    def label(self) -> str:
+        """Whether it was published in the paper or elsewhere."""
+        return "published elsewhere" if self.elsewhere else "published"
+
 
 def load_published() -> list[Published]:
-    """Load all rows of `published.json`, in the order of the paper."""
-    content = json.loads(files("vsrkit.evaluate").joinpath("published.json").read_text("utf-8"))
-    return [_row(row, content["source"]) for row in content["rows"]]
+    """Load all rows of the VSR-Transformer paper, in its order."""
+    return _load("published.json", elsewhere=False)
 
 
-def _row(row: dict[str, Any], source: str) -> Published:
-    clips = {name: (pair[0], pair[1]) for name, pair in row["clips"].items()}
+def load_elsewhere() -> list[Published]:
+    """Load the rows of newer networks, by test set."""
+    return _load("published_elsewhere.json", elsewhere=True)
+
+
+def _load(file: str, *, elsewhere: bool) -> list[Published]:
+    content = json.loads(files("vsrkit.evaluate").joinpath(file).read_text("utf-8"))
+    return [_row(row, content["source"], elsewhere) for row in content["rows"]]
+
+
+def _row(row: dict[str, Any], source: str, elsewhere: bool) -> Published:
+    clips = {name: (pair[0], pair[1]) for name, pair in row.get("clips", {}).items()}
     average = (row["average"][0], row["average"][1])
-    return Published(**{**row, "clips": clips, "average": average, "source": source})
+    values = {**row, "clips": clips, "average": average}
+    return Published(**values, source=source, elsewhere=elsewhere)
 
 
 def published_for(set_name: SetName, protocol: Protocol) -> list[Published]:
-    """Return the rows that are comparable with this protocol, each method once; may be empty."""
+    """Return the rows that are comparable with this protocol, each method once; may be empty.
+
+    First those of the paper, then those that were published elsewhere.
+    """
     usual = PROTOCOLS[DEFAULTS[set_name]]
-    # Papers use the default LR, border and frames of a set; tiles and channel may differ.
-    if replace(protocol, name=usual.name, tile=None, channel=usual.channel) != usual:
+    kinds = {str(usual.degradation): "bi", str(BD()): "bd"}
+    kind = kinds.get(str(protocol.degradation))
+    # Papers use the default border and frames of a set; LR, tiles and channel may differ.
+    same = replace(
+        protocol,
+        name=usual.name,
+        tile=None,
+        channel=usual.channel,
+        degradation=usual.degradation,
+    )
+    if same != usual:
         return []
     rows: dict[tuple[str, tuple[str, str]], Published] = {}
-    for row in load_published():
-        if row.set == set_name and row.channel == protocol.channel:
+    for row in [*load_published(), *load_elsewhere()]:
+        if (row.set, row.channel, row.degradation) == (set_name, protocol.channel, kind):
             rows.setdefault((row.title, row.average), row)
     return list(rows.values())
+
+
+def sources(rows: Iterable[Published]) -> list[str]:
+    """Where rows were published, a line each."""
+    return list(dict.fromkeys(f"{row.label}: {row.source}" for row in rows))
 
 
 def describe(results: Sequence[Result]) -> list[str]:

@@ -1,11 +1,14 @@
-"""The cache folder, and atomic writes: to a temporary name first, renamed when complete."""
+"""The cache folder, hashes of files, and writes that are renamed when they are complete."""
 
+import hashlib
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from platformdirs import user_cache_path
+
+from vsrkit.errors import VideoError
 
 
 def cache_directory() -> Path:
@@ -58,3 +61,26 @@ def sync_file(path: Path) -> None:
     """Flush a closed file to disk."""
     with path.open("r+b") as file:
         os.fsync(file.fileno())
+
+
+def file_digest(paths: Sequence[Path], *, with_names: bool = False) -> str:
+    """A hash of the content of files, in their order.
+
+    with_names: hash the names too, which decide the order of images.
+    """
+    digest = hashlib.blake2b(digest_size=16)
+    for path in paths:
+        if with_names:
+            digest.update(path.name.encode())
+        try:
+            with path.open("rb") as file:
+                while block := file.read(1 << 20):
+                    digest.update(block)
+        except OSError as error:
+            raise VideoError(f"cannot read {path}: {error.strerror}") from error
+    return digest.hexdigest()
+
+
+def is_address(text: str | Path) -> bool:
+    """Whether text is an address for fsspec, such as `s3://bucket/film.mkv`, and not a path."""
+    return "://" in str(text)

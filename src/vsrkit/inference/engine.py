@@ -21,7 +21,7 @@ from vsrkit.hardware.device import (
 from vsrkit.hardware.executors import LocalPool, map_in_order
 from vsrkit.hardware.memory import Rows, as_rows, keep_freed_memory
 from vsrkit.inference.tiles import plan_grid, run_pasted, run_tiled
-from vsrkit.models.layers.blocks import pad_to
+from vsrkit.models.layers.padding import pad_clip, pad_frames, padded_size
 from vsrkit.models.layers.window_cache import WindowCache
 from vsrkit.models.spec import Carried, Padding, Piece, Spec, Window, pieces
 
@@ -115,7 +115,7 @@ class Engine:
         def padded(start: int, stop: int) -> Tensor:
             """Rows of the padded clip, (1, T, 3, stop - start, W)."""
             part = pad_clip(clip.read(start, min(stop, height)), spec.min_frames)
-            return pad_to(part, stop - start, size[1])[None].to(self.device)
+            return pad_frames(part, stop - start, size[1], spec)[None].to(self.device)
 
         def finish(frame: Rows) -> Rows:
             def read(start: int, stop: int) -> Tensor:
@@ -257,19 +257,6 @@ def gather(work: Iterable[Piece], frames: int) -> Iterator[list[Piece]]:
             held, kept = [], 0
     if held:
         yield held
-
-
-def padded_size(height: int, width: int, spec: Spec) -> tuple[int, int]:
-    """The smallest size that the model accepts for frames of this size."""
-    least, multiple = spec.tile or spec.minimum, spec.multiple
-    height, width = (-(-max(side, least) // multiple) * multiple for side in (height, width))
-    return height, width
-
-
-def pad_clip(clip: Tensor, frames: int) -> Tensor:
-    """Repeat the last frame of (T, 3, H, W) until there are at least `frames`."""
-    missing = max(0, frames - clip.shape[0])
-    return torch.cat([clip, clip[-1:].expand(missing, -1, -1, -1)]) if missing else clip
 
 
 _engine: Engine | None = None  # set once in each worker process

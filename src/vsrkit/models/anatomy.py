@@ -43,6 +43,20 @@ class Flow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where the attention of one frame is computed.
+
+    call: number of the call of the module
+    frames: the frames of its tokens, by number in the clip
+    query: which of them is the frame itself
+    """
+
+    call: int
+    frames: tuple[int, ...]
+    query: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Attention:
     """One attention module of a model.
 
@@ -52,24 +66,29 @@ class Attention:
         "span": a `SpanAttention`, called once per frame, in order
         "frames": `weights(aligned)` for (B, T, C, H, W) -> (B, T, 1, H, W): at every pixel, a
             weight in [0, 1] for each frame
+        "window": a `SwinBlock` that is not shifted, called with (1, D, H, W, C);
+            `place(frame, count)` says for which frames of a clip of `count`
     """
 
     title: str
     module: str
-    kind: Literal["patches", "span", "frames"]
+    kind: Literal["patches", "span", "frames", "window"]
     patch: int = 1
     stride: int = 1
+    place: Callable[[int, int], Place] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tap:
     """Features at the input (first argument) or the output of a module.
 
-    A module takes and returns (B, T, C, H, W), (T, C, H, W), or one frame (1, C, H, W) per call.
+    A module takes and returns (B, T, C, H, W), (T, C, H, W), one frame (1, C, H, W) per call, or
+    `frames` frames (frames, C, H, W) per call.
 
     skip: leading channels that are not features (the RGB frame joined to them)
     slope: of the LeakyReLU that the model applies to them; None for none
     backward: the module is called once per frame, from the last frame to the first
+    frames: of each call; with `backward`, these are in reverse order as well
     """
 
     module: str
@@ -77,6 +96,7 @@ class Tap:
     skip: int = 0
     slope: float | None = None
     backward: bool = False
+    frames: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,6 +76,7 @@ class Spec:
     tile: int | None = None  # height and width of the only crop it accepts; None for any size
     minimum: int = 1  # smallest height and width; smaller frames are padded
     multiple: int = 1  # height and width must be divisible by this; others are padded
+    extends_by: Literal["edge", "mirror"] = "edge"  # what is right of and below padded frames
     min_frames: int = 1  # shortest clip it can run; shorter shots are padded by their last frame
     features_per_frame: int = 1  # feature maps that it holds for each frame of a call
     light: bool = False  # about as fast as decoding and encoding, which should run at the same time

@@ -196,9 +196,11 @@ Rules: TypeAlias = tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...]
 
 def rename(tensors: Mapping[str, Tensor], rules: Rules) -> dict[str, Tensor]:
     """Rename all tensors by applying every rule (pattern, replacement) in order."""
-    renamed = {}
-    for name, value in tensors.items():
-        for pattern, replacement in rules:
-            name = re.sub(pattern, replacement, name)
-        renamed[name] = value
-    return renamed
+    return {apply_rules(name, rules): value for name, value in tensors.items()}
+
+
+def apply_rules(name: str, rules: Rules) -> str:
+    """Apply every rule (pattern, replacement) to a name, in order."""
+    for pattern, replacement in rules:
+        name = re.sub(pattern, replacement, name)
+    return name

@@ -1,6 +1,7 @@
 """Upscale what the command line names: a video, a pipe, a preview, or a folder of videos."""
 
 import logging
+import re
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
@@ -8,15 +9,19 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from torch import nn
+
 from vsrkit.cluster.executor import LostClusterError
 from vsrkit.errors import StoppedError, UsageError, VideoError, VsrkitError
+from vsrkit.hardware.files import is_address
+from vsrkit.models.zoo import default_model, load_model
 from vsrkit.upscale.fidelity import check_page, write_report
 from vsrkit.upscale.job import Upscaled, mux_parts, upscale_video
 from vsrkit.upscale.options import OnProgress, Progress, UpscaleOptions
 from vsrkit.upscale.pipe import RawVideo, piped, upscale_stream, write_parts, write_y4m
 from vsrkit.upscale.prepare import configure_input, open_input, prepare, stride_of
 from vsrkit.upscale.preview import preview_video
-from vsrkit.upscale.work_folder import WorkFolder, open_target
+from vsrkit.upscale.work_folder import NUMBER, WorkFolder, open_target
 from vsrkit.video.codecs import DEFAULT_CODECS
 from vsrkit.video.images import is_image, natural_order
 from vsrkit.video.probe import UPRIGHT, is_video
@@ -70,6 +75,40 @@ def upscale_any(
             raise VideoError(f"a preview is a folder of pictures; {target} looks like a file")
         return _preview(source, Path(target), options, preview, on_progress), 0
     return [_one(source, target, options, report, on_progress, executor)], 0
+
+
+def default_target(source: str, options: UpscaleOptions, *, preview: bool = False) -> Path:
+    """Where the output of `source` goes if none is named: beside it, as `in.x4.mkv`.
+
+    Folders and images get a folder, patterns a pattern in a folder beside theirs. The suffix names
+    the factor, or the height if that is what the options ask for.
+
+    source: path of the input.
+    options: scale, height and model are used.
+    preview: whether a folder for preview pictures is needed.
+    """
+    path = Path(source.rsplit("/", 1)[-1] if is_address(source) else source)
+    if source == "-":
+        raise UsageError("the input is a pipe; name an output, for example -o out.mkv or -o -")
+    if preview:
+        return path.with_name(f"{path.stem}-preview".replace(".", "-"))
+    if options.height is not None:
+        label = f"{options.height}p"
+    elif options.scale is not None:
+        label = f"x{options.scale}"
+    else:
+        model = options.model
+        if not isinstance(model, nn.Module):
+            model = load_model(str(model) if model is not None else default_model())
+        label = f"x{model.spec.scale}"  # type: ignore[union-attr]
+    if re.search(NUMBER, path.name) and not path.exists():
+        if path.parent.name in ("", ".."):
+            raise UsageError(f"name an output for {source}, for example -o out/%04d.png")
+        return path.parent.with_name(f"{path.parent.name}.{label}") / f"{path.stem}.png"
+    if path.is_dir():
+        path = path if path.name not in ("", "..") else path.resolve()
+        return path.with_name(f"{path.name}.{label}")
+    return path.with_name(f"{path.stem}.{label}{'' if is_image(path) else '.mkv'}")
 
 
 def videos_in(folder: Path) -> list[Path]:

@@ -15,8 +15,9 @@ import torch
 
 from vsrkit import __version__
 from vsrkit.cluster.executor import DaskExecutor
-from vsrkit.cluster.files import SharedFiles, is_address
+from vsrkit.cluster.files import SharedFiles
 from vsrkit.errors import VideoError
+from vsrkit.hardware.files import is_address
 from vsrkit.upscale.options import (
     DEFAULT_OPTIONS,
     OnProgress,

@@ -9,10 +9,11 @@ from av.video.format import VideoFormat
 from torch import nn
 
 from vsrkit.cluster.executor import DaskExecutor
-from vsrkit.cluster.files import fetch_to_cache, is_address
+from vsrkit.cluster.files import fetch_to_cache
 from vsrkit.cluster.survey import Agreement
 from vsrkit.errors import MemoryLimitError, VideoError, VsrkitError
 from vsrkit.hardware.device import CANDIDATES, resolve_device
+from vsrkit.hardware.files import is_address
 from vsrkit.hardware.memory import format_size
 from vsrkit.inference.engine import Engine, make_engine
 from vsrkit.inference.memory import FRAME, SHARE, MemoryPlan, plan_memory

@@ -8,8 +8,9 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from vsrkit.cluster.files import SharedFiles, file_digest
+from vsrkit.cluster.files import SharedFiles
 from vsrkit.errors import VideoError, VsrkitError
+from vsrkit.hardware.files import file_digest
 from vsrkit.hardware.memory import Rows, as_tensor
 from vsrkit.hardware.threads import prefetch
 from vsrkit.inference.engine import Engine, States

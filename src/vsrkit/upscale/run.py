@@ -45,17 +45,9 @@ def produce_missing(
     missing, folder, engine = progress.missing, progress.folder, prepared.engine
     if not missing:
         return
-    queue = PartQueue(progress.parts, missing, engine.spec.context)
-    task = PartTask(part=missing[0], job=job, engine=prepared.reference)
     progress.show(missing[0].start)  # speed counts from here: frames of a part may come at once
     with stop_on_interrupt(progress.describe_wait) as stop:
-        if executor is not None:
-            run_parts(queue, task, executor, progress.on_event, stop, folder=folder)
-        elif workers > 1:
-            task = replace(task, folder=folder)
-            with local_workers(engine, prepared.reference.digest, workers) as (pool, events):
-                run_parts(queue, task, pool, progress.on_event, stop, folder=folder, events=events)
-        else:
+        if executor is None and workers == 1:
             produce(
                 _until(missing, stop),
                 job,
@@ -65,7 +57,29 @@ def produce_missing(
                 write=folder.write_file,
                 read_state=folder.read_state,
             )
+        else:
+            _run_elsewhere(progress, job, prepared, workers, executor, stop)
     progress.check_complete()
+
+
+def _run_elsewhere(
+    progress: "JobProgress",
+    job: JobContext,
+    prepared: PreparedJob,
+    workers: int,
+    executor: Executor | None,
+    stop: threading.Event,
+) -> None:
+    """Compute the missing parts on an executor, or in processes of this machine."""
+    folder, engine = progress.folder, prepared.engine
+    queue = PartQueue(progress.parts, progress.missing, engine.spec.context)
+    task = PartTask(part=progress.missing[0], job=job, engine=prepared.reference)
+    if executor is not None:
+        run_parts(queue, task, executor, progress.on_event, stop, folder=folder)
+        return
+    task = replace(task, folder=folder)
+    with local_workers(engine, prepared.reference.digest, workers) as (pool, events):
+        run_parts(queue, task, pool, progress.on_event, stop, folder=folder, events=events)
 
 
 def _until(parts: Sequence[Part], stop: threading.Event) -> Iterator[Part]:

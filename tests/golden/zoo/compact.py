@@ -64,7 +64,7 @@ def main(full: Path) -> None:
             own_flow.append(name)
         goldens[name] = {key: tensors[key] for key in INPUTS if key in tensors}
         goldens[name] |= {key: sampled(tensors[key]) for key in SAMPLED if key in tensors}
-    for name in ("spmc_layer", "frvsr_ops", "dcn_pack"):
+    for name in ("spmc_layer", "frvsr_ops", "dcn_pack", "psrt_iart_ops", "rvrt_deform_attn"):
         tensors = load_file(full / f"{name}.safetensors")
         goldens[name] = {k: v for k, v in tensors.items() if not k.startswith("mid.")}
     tensors, cases = load_file(full / "dcn_v2.safetensors"), metadata(full, "dcn_v2")["cases"]

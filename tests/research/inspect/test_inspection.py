@@ -25,10 +25,9 @@ from vsrkit.research.inspect.switches import contributions, switches, upscale_on
 
 WITH_FLOW = {
     "vsrt", "vsrt-small", "vsrt-stream", "basicvsr", "basicvsrpp", "realbasicvsr", "iconvsr",
-    "toflow", "rbpn",
-    "frvsr", "vespcn", "spmc",
+    "psrt", "iart", "rvrt", "toflow", "rbpn", "frvsr", "vespcn", "spmc",
 }  # fmt: skip
-WITH_ATTENTION = {"vsrt": 3, "vsrt-small": 1, "edvr": 1}
+WITH_ATTENTION = {"vsrt": 3, "vsrt-small": 1, "edvr": 1, "psrt": 1, "iart": 1, "rvrt": 1}
 TINY = VSRTConfig(
     frames=3, depth=2, channels=8, extract_blocks=1, tower_blocks=1, reconstruct_blocks=1, size=16
 )

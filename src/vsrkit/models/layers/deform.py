@@ -1,6 +1,10 @@
-"""Modulated deformable convolution (Dai et al., 2017; Zhu et al., 2019) in plain PyTorch."""
+"""Modulated deformable convolution (Dai et al., 2017; Zhu et al., 2019) in plain PyTorch.
+
+`deform_attention` reads in the same way, and weighs what it reads by attention.
+"""
 
 import math
+from collections.abc import Sequence
 from typing import TypeAlias
 
 import torch
@@ -47,7 +51,8 @@ def deform_conv(
     parts = []
     for top in range(0, height, rows):
         part = slice(top, min(top + rows, height))
-        grid = _positions(offset[:, :, part], top, weight, stride, padding, dilation)
+        kernel = (weight.shape[-2], weight.shape[-1])
+        grid = _positions(offset[:, :, part], top, kernel, stride, padding, dilation)
         factors = None if mask is None else mask[:, :, part]
         if rows < height and torch.is_grad_enabled():
             y = checkpoint(_sample_and_mix, x, grid, factors, weight, use_reentrant=False)
@@ -59,13 +64,13 @@ def deform_conv(
 
 
 def _positions(
-    offset: Tensor, top: int, weight: Tensor, stride: Pair, padding: Pair, dilation: Pair
+    offset: Tensor, top: int, kernel: Pair, stride: Pair, padding: Pair, dilation: Pair
 ) -> Tensor:
     """Positions of the taps in pixels (y, x): (N, 2GK, R, Wo) -> (N, G, K, R, Wo, 2).
 
     `top` is the number of the first of these R rows.
     """
-    kh, kw = weight.shape[-2:]
+    kh, kw = kernel
     rows, width = offset.shape[-2:]
 
     def steps(count: int, by: int, start: int = 0) -> Tensor:
@@ -84,27 +89,82 @@ def _positions(
 
 def _sample_and_mix(x: Tensor, positions: Tensor, mask: Tensor | None, weight: Tensor) -> Tensor:
     """Sample `x` at (N, G, K, R, Wo, 2), multiply by (N, GK, R, Wo), convolve: -> (N, O, R, Wo)."""
-    n, c, h, w = x.shape
+    n, c = x.shape[:2]
     groups, taps, rows, width = positions.shape[1:5]
     with torch.autocast(x.device.type, enabled=False):
-        # Pixel centres are at (2p + 1) / size - 1; unlike align_corners=True this works for one
-        # row or column too.
-        y = (2 * positions[..., 0] + 1) / h - 1
-        grid = torch.stack([(2 * positions[..., 1] + 1) / w - 1, y], -1)
-        wide = at_least_float32(x)
-        read = F.grid_sample(
-            wide.reshape(n * groups, c // groups, h, w),
-            grid.to(wide.dtype).reshape(n * groups, taps * rows, width, 2),
-            padding_mode="zeros",
-            align_corners=False,
-        )
-        read = read.view(n, groups, c // groups, taps, rows * width)
+        read = _sample(x, positions)
         if mask is not None:
-            read = read * mask.to(wide.dtype).reshape(n, groups, 1, taps, rows * width)
+            read = read * mask.to(read.dtype).reshape(n, groups, 1, taps, rows * width)
     split = c // weight.shape[1]  # groups of the convolution, not of the offsets
     columns = read.to(x.dtype).reshape(n, split, weight.shape[1] * taps, rows * width)
     out = weight.reshape(split, -1, weight.shape[1] * taps).to(x.dtype) @ columns
     return out.reshape(n, -1, rows, width)
+
+
+def _sample(x: Tensor, positions: Tensor) -> Tensor:
+    """Read (N, C, H, W) at (N, G, K, R, Wo, 2): -> (N, G, C / G, K, R * Wo), zeros outside."""
+    n, c, h, w = x.shape
+    groups, taps, rows, width = positions.shape[1:5]
+    # Pixel centres are at (2p + 1) / size - 1; unlike align_corners=True this works for one
+    # row or column too.
+    y = (2 * positions[..., 0] + 1) / h - 1
+    grid = torch.stack([(2 * positions[..., 1] + 1) / w - 1, y], -1)
+    wide = at_least_float32(x)
+    read = F.grid_sample(
+        wide.reshape(n * groups, c // groups, h, w),
+        grid.to(wide.dtype).reshape(n * groups, taps * rows, width, 2),
+        padding_mode="zeros",
+        align_corners=False,
+    )
+    return read.view(n, groups, c // groups, taps, rows * width)
+
+
+def deform_attention(
+    query: Tensor,
+    sources: Sequence[Tensor],
+    offsets: Sequence[Tensor],
+    heads: int,
+    *,
+    chunk: int = CHUNK,
+) -> Tensor:
+    """Attention of every pixel to 3x3 pixels around it in every source, moved by offsets.
+
+    query:   (N, C, H, W)
+    sources: (N, 2C, H, W) each, keys and then values
+    offsets: (N, 2 * G * 9, H, W) for each source, as for `deform_conv`; the G groups divide the
+             keys and values together, so that these are read at different places
+    heads:   of C / heads channels
+    chunk:   as for `deform_conv`
+
+    Returns (N, C, H, W) with the dtype of `query`.
+    """
+    n, c, height, width = query.shape
+    rows = max(1, chunk // (n * 2 * c * 9 * len(sources) * width))
+    parts = []
+    for top in range(0, height, rows):
+        part = slice(top, min(top + rows, height))
+        grids = [_positions(o[:, :, part], top, (3, 3), (1, 1), (1, 1), (1, 1)) for o in offsets]
+        inputs = (query[:, :, part], list(sources), grids, heads)
+        if rows < height and torch.is_grad_enabled():
+            parts.append(checkpoint(_sample_and_attend, *inputs, use_reentrant=False))
+        else:
+            parts.append(_sample_and_attend(*inputs))
+    return torch.cat(parts, 2)
+
+
+def _sample_and_attend(
+    query: Tensor, sources: Sequence[Tensor], grids: Sequence[Tensor], heads: int
+) -> Tensor:
+    """(N, C, R, W), sources (N, 2C, H, W), positions (N, G, 9, R, W, 2) -> (N, C, R, W)."""
+    with torch.autocast(query.device.type, enabled=False):
+        read = [
+            _sample(x, grid).flatten(1, 2) for x, grid in zip(sources, grids, strict=True)
+        ]  # (N, 2C, 9, R * W) each
+        keys, values = torch.cat(read, 2).unflatten(1, (2 * heads, -1)).chunk(2, 1)
+        q = query.to(keys.dtype).flatten(2).unflatten(1, (heads, -1))
+        similar = (q[:, :, :, None] * keys).sum(2) * q.shape[2] ** -0.5  # (N, heads, taps, R * W)
+        mixed = (similar.softmax(2)[:, :, None] * values).sum(3)
+    return mixed.to(query.dtype).reshape(query.shape)
 
 
 class DeformPack(nn.Module):

@@ -15,6 +15,13 @@ from torch.utils.flop_counter import flop_registry
 from vsrkit.models.spec import Carried, Context, Segments, Spec, Window
 from vsrkit.models.zoo import MODELS, build_model, local_weights
 
+# The kernel of `scaled_dot_product_attention` on a CPU, which PyTorch's table does not list.
+_FORMULAS: dict[Any, Any] = {
+    **flop_registry,
+    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: flop_registry[
+        torch.ops.aten._scaled_dot_product_flash_attention
+    ],
+}
 _RANDOM_FILLS = (torch.ops.aten.normal_, torch.ops.aten.uniform_)
 
 
@@ -89,7 +96,7 @@ class CountOnly(TorchDispatchMode):
         kwargs = kwargs or {}
         if func.overloadpacket in _RANDOM_FILLS:
             return args[0]
-        formula: Callable[..., int] | None = flop_registry.get(func.overloadpacket)
+        formula: Callable[..., int] | None = _FORMULAS.get(func.overloadpacket)
         if formula is None:
             return func(*args, **kwargs)
         shapes = tree_map(lambda x: x.to("meta") if isinstance(x, Tensor) else x, (args, kwargs))

@@ -14,12 +14,15 @@ from vsrkit.models import (
     duf,
     edvr,
     frvsr,
+    iart,
     iconvsr,
+    psrt,
     rbpn,
     rcan,
     realbasicvsr,
     rrn,
     rsdn,
+    rvrt,
     spmc,
     tdan,
     toflow,
@@ -28,7 +31,7 @@ from vsrkit.models import (
     vsrt_small,
     vsrt_stream,
 )
-from vsrkit.models.zoo import vsrt_files
+from vsrkit.models.zoo import rvrt_files, vsrt_files
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +86,11 @@ ARCHITECTURES: dict[str, Architecture] = {
         iconvsr.detect,
         basicvsr.public_name,
         iconvsr.translate,
+    ),
+    "psrt": Architecture(psrt.PSRTConfig, psrt.PSRT, psrt.detect, psrt.public_name, psrt.translate),
+    "iart": Architecture(iart.IARTConfig, iart.IART, iart.detect, iart.public_name, iart.translate),
+    "rvrt": Architecture(
+        rvrt.RVRTConfig, rvrt.RVRT, rvrt_files.detect, rvrt_files.public_name, rvrt_files.translate
     ),
     "edvr": Architecture(edvr.EDVRConfig, edvr.EDVR, edvr.detect, edvr.public_name, edvr.translate),
     "tdan": Architecture(tdan.TDANConfig, tdan.TDAN, tdan.detect, tdan.public_name, tdan.translate),
@@ -189,6 +197,31 @@ MODELS: dict[str, Entry] = {
     "iconvsr-reds": Entry("iconvsr", iconvsr.REDS, "IconVSR, key frames refilled from 5 frames"),
     "iconvsr-vimeo90k": Entry(
         "iconvsr", iconvsr.VIMEO, "IconVSR, key frames refilled from 7 frames"
+    ),
+    "psrt-reds4": Entry(
+        "psrt", psrt.PSRTConfig(), "PSRT-recurrent, trained on REDS by its authors", "not stated"
+    ),
+    "psrt-vimeo90k-bi": Entry(
+        "psrt", psrt.PSRTConfig(), "PSRT-recurrent, trained on Vimeo-90K, bicubic", "not stated"
+    ),
+    "iart-reds4": Entry("iart", iart.IARTConfig(), "IART, trained on REDS by its authors", "MIT"),
+    "iart-vimeo90k-bi": Entry(
+        "iart", iart.IARTConfig(), "IART, trained on Vimeo-90K, bicubic", "MIT"
+    ),
+    "iart-vimeo90k-bd": Entry(
+        "iart", iart.IARTConfig(), "IART, trained on Vimeo-90K, blur and subsampling", "MIT"
+    ),
+    "rvrt-reds4": Entry(
+        "rvrt", rvrt.RVRTConfig(), "RVRT, trained on REDS by its authors", "CC-BY-NC-4.0"
+    ),
+    "rvrt-vimeo90k-bi": Entry(
+        "rvrt", rvrt.RVRTConfig(), "RVRT, trained on Vimeo-90K, bicubic", "CC-BY-NC-4.0"
+    ),
+    "rvrt-vimeo90k-bd": Entry(
+        "rvrt",
+        rvrt.RVRTConfig(),
+        "RVRT, trained on Vimeo-90K, blur and subsampling",
+        "CC-BY-NC-4.0",
     ),
     "edvr-m": Entry("edvr", edvr.MEDIUM, "EDVR-M, 5 frames"),
     "edvr-l": Entry("edvr", edvr.LARGE, "EDVR-L, 5 frames"),

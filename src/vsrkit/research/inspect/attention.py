@@ -1,6 +1,6 @@
 """Which pixels of which frames the attention of a model uses, for the patch of one pixel."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +33,13 @@ DESCRIPTIONS = {
         "Attention over frames instead of places: at every pixel, each aligned neighbour is "
         "weighted by its similarity to the centre frame. Dark areas of a neighbour could not be "
         "aligned, because they were covered or moved too far."
+    ),
+    "window": (
+        "Attention inside a window: the marked pixel is compared with all pixels of its window, in "
+        "its own frame and in aligned neighbours, and takes from each in proportion to their "
+        "similarity and to a learnt factor for their distance (the weights sum to one). The next "
+        "block has its windows elsewhere, so that information crosses their borders. The picture "
+        "is the mean over the heads."
     ),
 }
 
@@ -76,6 +83,8 @@ def attentions(
                 found.append(_over_span(part.title, module, recorded[sample.centre], sample))
             case "frames":
                 found.append(_over_frames(part.title, module, recorded[0], sample))
+            case "window":
+                found.append(_over_window(part, module, recorded, sample))
     return found
 
 
@@ -142,6 +151,22 @@ def _over_frames(title: str, module: Any, call: Call, sample: Sample) -> Attenti
     here = maps[:, y, x]
     weights = (here / here.sum())[:, None]
     return _attention(title, list(range(len(maps))), maps, weights, (x, y, 1, 1), "frames")
+
+
+def _over_window(
+    part: anatomy.Attention, module: Any, recorded: Sequence[Call], sample: Sample
+) -> Attention:
+    """Attention to the pixels of a window, in the frames that the module gets for this one."""
+    assert part.place is not None
+    place = part.place(sample.centre, sample.clip.shape[1])
+    x = recorded[place.call].args[0]
+    column, row = sample.pixel
+    weights, top, left = module.weights(x, place.query, row, column)
+    weights = weights.mean(0).cpu()
+    maps = torch.zeros(x.shape[1], *x.shape[2:4])
+    _add_at(maps, weights, top, left)
+    pixel = (column, row, 1, 1)
+    return _attention(part.title, list(place.frames), maps, weights.flatten(1), pixel, "window")
 
 
 def _attention(

@@ -9,9 +9,8 @@ from torch import Tensor
 
 from vsrkit.data.frames import FrameFiles, Frames, list_frames, open_video
 from vsrkit.errors import DataError, VsrkitError
-from vsrkit.inference.engine import pad_clip, padded_size
 from vsrkit.inference.shots import mark_cuts
-from vsrkit.models.layers.blocks import pad_to
+from vsrkit.models.layers.padding import pad_clip, pad_frames, padded_size
 from vsrkit.models.spec import Carried, Context, Segments, Spec, Window, plan_piece
 from vsrkit.video.images import is_image
 
@@ -74,7 +73,7 @@ def take_sample(
     left, top = (_start(place, side, length) for place, length in ((x, width), (y, height)))
     clip = pad_clip(whole[..., top : top + side, left : left + side], spec.min_frames)
     return Sample(
-        clip=pad_to(clip, *padded_size(clip.shape[-2], clip.shape[-1], spec))[None],
+        clip=pad_frames(clip, *padded_size(clip.shape[-2], clip.shape[-1], spec), spec)[None],
         numbers=[first + place for place in places + places[-1:] * (len(clip) - len(places))],
         centre=centre,
         pixel=(x - left, y - top),

@@ -81,6 +81,8 @@ def feature_blocks(anatomy: Anatomy, calls: Calls, sample: Sample) -> list[Block
 def _tapped(tap: Tap, calls: Calls, sample: Sample) -> Tensor:
     """The features at a tap, for the chosen frame: (C, H, W)."""
     tensors = [c.args[0] if tap.side == "input" else c.output for c in calls[tap.module]]
+    if tap.frames > 1:  # (frames, C, H, W) of each call -> one frame of each
+        tensors = [frame for group in tensors for frame in group.split(1)]
     features = _of_frame(tensors[::-1] if tap.backward else tensors, sample)[tap.skip :]
     return features if tap.slope is None else F.leaky_relu(features, tap.slope)
 
@@ -89,7 +91,7 @@ def _of_frame(tensors: list[Tensor], sample: Sample) -> Tensor:
     """The chosen frame of (B, T, C, H, W), of (T, C, H, W), or of one (1, C, H, W) per frame."""
     count = sample.clip.shape[1]
     last = tensors[-1]
-    if len(tensors) == count and last.dim() == 4:
+    if len(tensors) >= count and last.dim() == 4:  # more: the model repeats the last frame
         return tensors[sample.centre][0].cpu()
     frames = last[0] if last.dim() == 5 else last
     return frames[sample.centre if len(frames) == count else 0].cpu()

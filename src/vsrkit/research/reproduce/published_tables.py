@@ -16,7 +16,7 @@ from vsrkit.data.sets import FrameSet
 from vsrkit.errors import VsrkitError, WeightsError
 from vsrkit.evaluate.benchmark import evaluate_models, open_evaluation, weights_sha256
 from vsrkit.evaluate.protocol import Protocol
-from vsrkit.evaluate.tables import Published, pair, published_for, write_json
+from vsrkit.evaluate.tables import Published, pair, published_for, sources, write_json
 from vsrkit.evaluate.tables import as_json as result_json
 from vsrkit.models.zoo import MODELS, load_model, local_weights
 from vsrkit.models.zoo.fetch import SOURCES
@@ -48,8 +48,15 @@ _REDS = {
     "IconVSR": "iconvsr-reds",
     "VSR-Transformer": "vsrt-reds",
 }
+# Rows that were published elsewhere; VRT is not in the zoo.
+_NEWER = {"BasicVSR++": "basicvsrpp", "RVRT": "rvrt", "PSRT-recurrent": "psrt", "IART": "iart"}
 MODEL_OF: dict[TableName, dict[str, str]] = {"reds4": _REDS, "vid4": _VIMEO, "vimeo90k-t": _VIMEO}
-RECIPES = {"vsrt-reds": "recipes/vsrt_reds.py", "vsrt-vimeo": "recipes/vsrt_vimeo90k.py"}
+RECIPES = {
+    "vsrt-reds": "recipes/vsrt_reds.py",
+    "vsrt-vimeo": "recipes/vsrt_vimeo90k.py",
+    **{f"{name}-reds4": f"recipes/{name}.py" for name in _NEWER.values()},
+    **{f"{name}-vimeo90k-bi": f"recipes/{name}.py:vimeo90k" for name in _NEWER.values()},
+}
 LONGER = "the public weights were trained on longer clips than the 5 frames of the published row"
 
 
@@ -79,6 +86,8 @@ class Row:
     @property
     def hint(self) -> str:
         """How to get the missing weights."""
+        if self.model is None and self.published and self.published.elsewhere:
+            return "quoted for comparison; no entry of the zoo has these weights"
         if self.model is None:
             return "no public weights; train this model (docs/train.md)"
         if self.model in SOURCES:
@@ -90,16 +99,20 @@ class Row:
 
 
 def rows_of(table: TableName, protocol: Protocol, only: Sequence[str] = ()) -> list[Row]:
-    """The rows of a table in its order, then the presets of vsrkit whose weights are stored.
+    """The rows of a table: the paper's, the presets of vsrkit, and those published elsewhere.
 
     table: name of the table.
     protocol: only results published for this protocol are included.
     only: model names, methods of the table, or NAME=FILE; all rows if empty.
+
+    Presets are included if their weights are stored.
     """
     name: SetName = table
-    rows = [_row(table, p) for p in published_for(name, protocol) if "ablation" not in p.table]
+    printed = [p for p in published_for(name, protocol) if "ablation" not in p.table]
+    rows = [_row(table, p) for p in printed if not p.elsewhere]
     ours = [n for n, e in MODELS.items() if e.architecture == "vsrt-small" and local_weights(n)]
     rows += [Row(published=None, model=n) for n in ours]
+    rows += [_newer_row(table, p) for p in printed if p.elsewhere]
     return [row for word in only for row in _chosen(rows, word)] if only else rows
 
 
@@ -111,6 +124,16 @@ def _row(table: TableName, printed: Published) -> Row:
     elif printed.note:
         model = None  # trained and tested on 7 frames: there are no public weights
     return Row(published=printed, model=model, remark=remark)
+
+
+def _newer_row(table: TableName, printed: Published) -> Row:
+    family = None if printed.note else _NEWER.get(printed.method)
+    trained = "reds4" if table == "reds4" else f"vimeo90k-{printed.degradation}"
+    return Row(
+        published=printed,
+        model=family and f"{family}-{trained}",
+        remark=f"trained on {printed.trained_frames} frames",
+    )
 
 
 def _chosen(rows: Sequence[Row], word: str) -> list[Row]:
@@ -262,7 +285,9 @@ def table_cells(measured: Measured) -> tuple[str, ...]:
     if measured.difference:
         difference = f"{measured.difference[0]:+.2f}/{measured.difference[1]:+.4f}"
     remark = row.remark if ours else row.hint
-    return row.title, row.model or "-", published, average, difference, remark
+    elsewhere = row.published is not None and row.published.elsewhere
+    title = f"{row.title} [published elsewhere]" if elsewhere else row.title
+    return title, row.model or "-", published, average, difference, remark
 
 
 def describe_table(found: Reproduction) -> list[str]:
@@ -278,8 +303,7 @@ def describe_table(found: Reproduction) -> list[str]:
     lines += [f"problem in the data: {problem}" for problem in problems[:10]]
     if len(problems) > 10:
         lines.append(f"and {len(problems) - 10} more; `vsrkit data check {check.root}` lists all")
-    printed = next((row.row.published for row in found.rows if row.row.published), None)
-    return [*lines, f"published: {printed.source}"] if printed else lines
+    return lines + sources(row.row.published for row in found.rows if row.row.published)
 
 
 def table_json(found: Reproduction) -> dict[str, Any]:
@@ -305,6 +329,7 @@ def _row_json(measured: Measured) -> dict[str, Any]:
             "parameters_millions": printed.params_m,
             "table": printed.table,
             "source": printed.source,
+            "elsewhere": printed.elsewhere,
         },
         "ours": measured.ours,
         "difference": difference and {"psnr": difference[0], "ssim": difference[1]},
