@@ -81,15 +81,17 @@ def test_every_clip_of_reds_is_required(tmp_path):
 
 def test_vimeo_holds_out_septuplets_of_the_training_list(vimeo):
     split = open_training_set("vimeo90k-train", vimeo)
-    assert names(split.validation) == vimeo_held_out(TRAIN) == [TRAIN[7]]
-    assert names(split.training) == [name for name in TRAIN if name != TRAIN[7]]
+    assert names(split.validation) == vimeo_held_out(TRAIN) == list(TRAIN[1:14:2])
+    assert names(split.training) == list(TRAIN[::2])
     assert "lists 15 of the 64612 clips" in split.notes[0]
 
 
-def test_of_the_full_list_64_septuplets_are_held_out():
+def test_64_septuplets_are_held_out_and_at_most_half_of_a_short_list():
     listed = [f"{n:05d}" for n in range(64_612)]
     held = vimeo_held_out(listed)
     assert (len(set(held)), held[:2], held[-1]) == (64, ["00504", "01514"], "64107")
+    for length, count in ((1, 0), (2, 1), (127, 63), (128, 64), (129, 64), (1000, 64)):
+        assert len(set(vimeo_held_out(listed[:length]))) == count
 
 
 def test_vimeo_without_its_lists_is_refused(vimeo):

@@ -5,17 +5,21 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from tests.data.trees import write_published_reds
 from tests.train.conftest import moving_picture, write_cache
 
 from vsrkit.data.augment import to_clip
 from vsrkit.data.degrade import BD, CRF
+from vsrkit.data.layouts import REDS4, REDS_TRAINING
 from vsrkit.data.random_degradation import Fixed
 from vsrkit.errors import DataError
+from vsrkit.train.config import TrainConfig
 from vsrkit.train.training_data import (
     Batches,
     TrainingSource,
     cumulative,
     draw,
+    open_data,
     prefetch,
     validation_clips,
 )
@@ -72,6 +76,23 @@ def test_the_windows_are_counted_once(make, monkeypatch):
     for step in range(3):
         batches.step(step)
     assert len(counted) == 6  # one for the shape of the drawn clip of each pair
+
+
+def test_validation_of_a_published_set_can_be_changed_but_reds4_is_never_trained_on(tmp_path):
+    write_published_reds(tmp_path)
+    config = TrainConfig(
+        run_dir="run", data="reds-train", data_root=str(tmp_path), cache_dir=str(tmp_path / "cache")
+    )
+    for changes, training, validation in (
+        ({}, REDS_TRAINING, REDS4),
+        ({"validation": ("00?",)}, REDS_TRAINING[9:], tuple(f"{n:03d}" for n in range(10))),
+        ({"validation_overlaps": True}, REDS_TRAINING, REDS_TRAINING),
+    ):
+        [source], held_out = open_data(replace(config, **changes), None)
+        assert tuple(clip.name for clip in source.clips) == training
+        assert sorted(clip.name for clip in held_out) == list(validation)
+    with pytest.raises(DataError, match="no clip matches '270'"):
+        open_data(replace(config, validation=("270",)), None)
 
 
 def test_shapes(make):

@@ -133,9 +133,9 @@ def vimeo_held_out(listed: Sequence[str]) -> list[str]:
     """Which septuplets of the training list are held out: 64 at equal distances.
 
     Of the 64,612 these are numbers 504, 1514, 2523, ... from 0, far enough apart to be from
-    different videos. A shorter list, such as a part of the set, holds out at most a tenth.
+    different videos. Of a short list, such as a small part of the set, at most half is held out.
     """
-    count = min(VIMEO_HELD_OUT, max(1, len(listed) // 10))
+    count = min(VIMEO_HELD_OUT, len(listed) // 2)
     return [listed[(2 * n + 1) * len(listed) // (2 * count)] for n in range(count)]
 
 
