@@ -51,6 +51,10 @@ NARROWED_ABLATION = (
     "--steps 200 --seeds 2 --data CLIPS --precision bfloat16 --batch-size 2 --frames 10 --crop 48 "
     f"--learning-rate 8e-4 {VALIDATION} {ABLATION_VARIANTS}"
 )
+PUBLISHED_ABLATION = (
+    "vsrkit reproduce ablation -m vsrt-reds --data CLIPS --channels 16 --crop 32 --steps 100 "
+    f"--batch-size 1 --learning-rate 5e-4 --workers 0 {VALIDATION}"
+)
 TINY_ABLATION = "--steps 1 --seeds 1 --variant '1 frame' --crop 16 --batch-size 1 --workers 0"
 # Command as written in a page -> arguments appended to make it fast.
 SHORTER = {
@@ -121,6 +125,9 @@ ENDS_WITH = {
 # Commands that cannot run in a test -> reason.
 PUBLISHED = "needs REDS or Vimeo-90K; tests/train/test_published_runs.py runs it on small trees"
 NOT_RUN = {
+    PUBLISHED_ABLATION: (
+        "takes 15 minutes; tests/research/reproduce/test_published_ablation.py runs a smaller one"
+    ),
     "vsrkit data check REDS --set reds-train --quick": PUBLISHED,
     "vsrkit train recipes/vsrt_reds.py --set data_root=REDS --set total_batch_size=32": PUBLISHED,
     **{

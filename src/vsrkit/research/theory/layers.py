@@ -56,8 +56,8 @@ class VideoLayout:
 
 LAYOUTS = (
     VideoLayout("one token", frames=1, side=6, patch=6, column=1),
-    VideoLayout("several tokens, pattern in one", frames=3, side=6, patch=3, column=0),
-    VideoLayout("several tokens, pattern across two", frames=3, side=6, patch=3, column=2),
+    VideoLayout("pattern inside a token", frames=3, side=6, patch=3, column=0),
+    VideoLayout("pattern across tokens", frames=3, side=6, patch=3, column=2),
 )
 
 
