@@ -2,12 +2,13 @@
 
     python benchmarks/speed.py precision      vsrt-reds at 5x64x64: layouts, types, centre frame
     python benchmarks/speed.py small          vsrt-s at three sizes: time, memory, share of the peak
-    python benchmarks/speed.py zoo            every entry at 180x320
+    python benchmarks/speed.py zoo            every entry at 180x320 (some: --models NAME ...)
     python benchmarks/speed.py windows        overlapping windows with and without the window cache
     python benchmarks/speed.py deform         deformable and plain convolution of the same shapes
 
-Each prints a table and writes benchmarks/results/speed-<suite>.json. Times are the best of a few
-interleaved rounds, because other processes on the machine only make a run slower.
+Each prints a table and writes benchmarks/results/speed-<suite>.json (-part with --models). Times
+are the best of a few interleaved rounds, because other processes on the machine only make a run
+slower. On a busy machine, `zoo --cpu-time` uses one thread and counts processor time.
 """
 
 import argparse
@@ -17,7 +18,7 @@ import platform
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import replace
@@ -51,14 +52,18 @@ RESULTS = Path(__file__).parent / "results"
 CENTRE = slice(2, 3)
 
 
-def best_seconds(runs: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
+def best_seconds(
+    runs: dict[str, Callable[[], Any]],
+    rounds: int,
+    clock: Callable[[], float] = time.perf_counter,
+) -> dict[str, float]:
     """Return the best time of each; they run in turn, so that a slow phase affects all of them."""
     best = dict.fromkeys(runs, float("inf"))
     for _ in range(rounds):
         for name, run in runs.items():
-            begin = time.perf_counter()
+            begin = clock()
             run()
-            best[name] = min(best[name], time.perf_counter() - begin)
+            best[name] = min(best[name], clock() - begin)
     return best
 
 
@@ -232,9 +237,13 @@ def peak_memory(h: int, w: int, name: str, frames: int, wanted: int) -> float:
     return float(subprocess.run(arguments, check=True, capture_output=True, text=True).stdout)
 
 
-def zoo_suite(rounds: int) -> dict[str, Any]:
+def zoo_suite(rounds: int, names: Sequence[str] = (), *, cpu_time: bool = False) -> dict[str, Any]:
     """Time every entry at 180x320 with random weights, in the precision that `auto` chooses.
 
+    names: the entries to time; empty for all
+    cpu_time: processor time of one thread instead of the time that passes
+
+    Each entry runs in turn with vsrt-s: on a busy machine the ratio means more than the seconds.
     One frame of a window model costs one window. Recurrent models run three frames, without
     warm-up. A network of more than 2 TFLOP per frame is timed on 64x64 pixels and scaled up.
     Memory is that of the whole size for all, with tiles where a model or the machine needs them.
@@ -242,8 +251,12 @@ def zoo_suite(rounds: int) -> dict[str, Any]:
     keep_freed_memory()
     h, w = 180, 320
     rows = []
-    print(f"{'model':24} {'s/frame':>8} {'GFLOP':>9} {'GFLOP/s':>8} {'MB':>7}")
-    for name in list_models():
+    reference = build_model("vsrt-s").eval()
+    reference_precision = resolve_precision("auto", reference)
+    set_memory_layout(reference, reference_precision)
+    reference_clip = torch.rand(1, 3, 3, h, w)
+    print(f"{'model':28} {'s/frame':>8} {'/ vsrt-s':>8} {'GFLOP':>9} {'GFLOP/s':>8} {'MB':>7}")
+    for name in names or list_models():
         model: Any = build_model(name).eval()
         precision = resolve_precision("auto", model)
         set_memory_layout(model, precision)
@@ -257,16 +270,25 @@ def zoo_suite(rounds: int) -> dict[str, Any]:
             clip = torch.rand(1, frames, 3, side, side)
         share = clip.shape[-2] * clip.shape[-1] / (h * w)
         seconds = best_seconds(
-            {name: lambda m=model, c=clip, p=precision: _forward(m, c, p)}, rounds
+            {
+                "this": lambda m=model, c=clip, p=precision: _forward(m, c, p),
+                "vsrt-s": lambda: _forward(reference, reference_clip, reference_precision),
+            },
+            rounds,
+            time.process_time if cpu_time else time.perf_counter,
         )
-        frame = seconds[name] / kept / share
+        frame = seconds["this"] / kept / share
+        ratio = frame / (seconds["vsrt-s"] / reference_clip.shape[1])
         memory = peak_memory(h, w, name, frames, kept)
         rows.append(
-            {"model": name, "seconds": frame, "gflop": per_frame, "scaled": share < 1}
-            | {"gflops": per_frame / frame, "peak_memory_mb": memory}
+            {"model": name, "seconds": frame, "times_vsrt_s": ratio, "gflop": per_frame}
+            | {"scaled": share < 1, "gflops": per_frame / frame, "peak_memory_mb": memory}
         )
-        print(f"{name:24} {frame:8.2f} {per_frame:9.1f} {per_frame / frame:8.1f} {memory:7.0f}")
-    return {"size": f"{h}x{w}", "rows": rows}
+        print(
+            f"{name:28} {frame:8.2f} {ratio:8.2f} {per_frame:9.1f} "
+            f"{per_frame / frame:8.1f} {memory:7.0f}"
+        )
+    return {"size": f"{h}x{w}", "cpu_time": cpu_time, "rows": rows}
 
 
 def _clip_length(model: Any) -> tuple[int, int]:
@@ -334,7 +356,7 @@ def deform_suite(rounds: int) -> dict[str, Any]:
     return {"rows": rows}
 
 
-SUITES = {
+SUITES: dict[str, Callable[[int], dict[str, Any]]] = {
     "deform": deform_suite,
     "precision": precision_suite,
     "small": small_suite,
@@ -347,8 +369,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("suite", choices=SUITES)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--models", nargs="+", default=(), help="entries of the suite zoo")
+    parser.add_argument("--cpu-time", action="store_true", help="of one thread, for the suite zoo")
     arguments = parser.parse_args()
-    result = SUITES[arguments.suite](arguments.rounds)
+    if arguments.cpu_time:
+        torch.set_num_threads(1)
+    if arguments.suite == "zoo":
+        result = zoo_suite(arguments.rounds, arguments.models, cpu_time=arguments.cpu_time)
+    else:
+        result = SUITES[arguments.suite](arguments.rounds)
     machine = {
         "processor": _processor(torch.device("cpu")),
         "threads": torch.get_num_threads(),
@@ -357,7 +386,7 @@ def main() -> None:
         "vsrkit": __version__,
     }
     RESULTS.mkdir(exist_ok=True)
-    path = RESULTS / f"speed-{arguments.suite}.json"
+    path = RESULTS / f"speed-{arguments.suite}{'-part' if arguments.models else ''}.json"
     path.write_text(json.dumps({"machine": machine, **result}, indent=2) + "\n", encoding="utf-8")
     print(f"written to {path}")
 
