@@ -82,6 +82,10 @@ SHORTER = {
         "--set validation=car05_001,hitachi_isee5_001,nyvtg_006,tpvtg_003,set8_motorbike"
     ): f"{TINY_RUN} --set teacher= --set validation=one --set validation_overlaps=true",
     (
+        "vsrkit train recipes/vsrt_xs.py --set data=CLIPS "
+        "--set validation=car05_001,hitachi_isee5_001,nyvtg_006,tpvtg_003,set8_motorbike"
+    ): POLISHED_RUN,
+    (
         "vsrkit train recipes/vsrt_s.py:polished --set data=CLIPS "
         "--set warm_start=runs/vsrt-s/best.safetensors,flow=runs/flow-light/best.safetensors "
         "--set validation=car05_001,hitachi_isee5_001,nyvtg_006,tpvtg_003,set8_motorbike"

@@ -3,6 +3,7 @@
     flow         between neighbours, both directions, once per pair
     backward     b[t] = tower_b(lr[t], warp(b[t+1], flow_to_next[t]))
     forward      f[t] = tower_f(lr[t], warp(f[t-1], flow_to_prev[t]))    BOFF with carried output
+    hypotheses   in vsrt-m: of flows nearby and of the last two frames, those that fit count most
     fuse         x[t] = lrelu(W [b[t], f[t]])
     attend       x[t] += STCSA(query x[t]; keys and values x[t-r .. t+r], nearby patches only)
     reconstruct  residual blocks, pixel shuffle x4, plus the enlarged frame
@@ -116,6 +117,8 @@ MEDIUM = SmallConfig(
     tail="two-stage",  # a third of BasicVSR's arithmetic; one convolution at LR size is not as good
     tail_widths=(48, 32),
     flow_channels=24,
+    flow_hypotheses=True,
+    frame_hypotheses=True,
     attention_channels=16,
 )  # fmt: skip
 
