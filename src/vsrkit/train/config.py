@@ -308,6 +308,8 @@ class FlowConfig(Validated):
     """Largest norm of the gradient."""
     ema_decay: Below1 = 0.998
     """Decay of the average of the weights that is validated and saved."""
+    device: str = "auto"
+    """auto (CUDA, else MPS, else the CPU), cpu, cuda, cuda:N or mps."""
     workers: NonNegativeInt = 1
     """Processes that prepare batches; 0: the training process prepares them itself."""
     seed: NonNegativeInt = 0

@@ -31,6 +31,10 @@ class MotionPairs:
     a_to_b: Tensor
     b_to_a: Tensor
 
+    def to(self, device: str) -> "MotionPairs":
+        """The same pairs on a device."""
+        return MotionPairs(*(x.to(device) for x in (self.a, self.b, self.a_to_b, self.b_to_a)))
+
 
 def motion_pairs(
     stills: Sequence[NDArray[np.uint8]],

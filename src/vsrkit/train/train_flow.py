@@ -17,7 +17,7 @@ from vsrkit.data.clips import OnProgress, hold_out, open_clips, read_picture, to
 from vsrkit.data.random_degradation import Fixed
 from vsrkit.errors import DataError
 from vsrkit.evaluate.metrics import mean_psnr_y
-from vsrkit.hardware.device import resolve_precision, set_memory_layout
+from vsrkit.hardware.device import resolve_device, resolve_precision, set_memory_layout
 from vsrkit.hardware.files import cache_directory
 from vsrkit.models.layers.flow import LightFlow, warp
 from vsrkit.models.layers.resample import imresize
@@ -47,13 +47,14 @@ def train_flow(
 
     config: all settings of the run; resume and on_progress as for `loop.train`.
     """
-    run_dir = Path(config.run_dir)
-    data = FlowData(config, on_progress)
+    run_dir, device = Path(config.run_dir), resolve_device(config.device)
+    data = FlowData(config, device, on_progress)
     torch.manual_seed(config.seed)
     model = LightFlow(config.channels, config.levels)
     for source in config.warm_start:
         warm_start(model, source)
-    set_memory_layout(model, resolve_precision("float32", model))
+    set_memory_layout(model.to(device), resolve_precision("float32", model, device))
+    log.info("light flow on %s in float32, %d pairs in each step", device, config.batch_size)
     optimizers = flow_optimizers(model)
     ema = Ema(model, config.ema_decay)
     progress = TrainingProgress()
@@ -70,9 +71,10 @@ def train_flow(
         set_learning_rate(optimizers, rate)
         for optimizer in optimizers:
             optimizer.zero_grad(set_to_none=True)
-        loss = flow_loss(model, synthetic)
+        loss = flow_loss(model, synthetic.to(device))
         if real is not None:
-            loss = loss + config.real_weight * photometric_loss(model, *real)
+            a, b = (frames.to(device) for frames in real)
+            loss = loss + config.real_weight * photometric_loss(model, a, b)
         loss.backward()
         clip_grad_norm_(model.parameters(), config.clip_gradients)
         for optimizer in optimizers:
@@ -101,10 +103,10 @@ def train_flow(
 class FlowData:
     """Pairs with synthetic motion made from still images, real pairs, and validation pairs."""
 
-    def __init__(self, config: FlowConfig, on_progress: OnProgress | None) -> None:
-        self.config = config
+    def __init__(self, config: FlowConfig, device: str, on_progress: OnProgress | None) -> None:
+        self.config, self.device = config, device
         self.stills = read_stills(Path(config.stills))
-        self.validation_synthetic = self._synthetic(-1 % 2**31, batch=16)
+        self.validation_synthetic = self._synthetic(-1 % 2**31, batch=16).to(device)
         self.real: Batches | None = None
         self.validation_pairs: list[tuple[Tensor, Tensor]] = []
         if config.clips:
@@ -140,7 +142,8 @@ class FlowData:
         if not self.validation_pairs:
             return 0.0, -end_point_error(model, self.validation_synthetic)
         unwarped, warped = [], []
-        for a, b in self.validation_pairs:
+        for pair in self.validation_pairs:
+            a, b = (frames.to(self.device) for frames in pair)
             to_b, _ = model(a, b)
             unwarped.append(mean_psnr_y(b, a))
             warped.append(mean_psnr_y(warp(b, to_b, padding="border"), a))

@@ -81,9 +81,11 @@ def weight_file(source: str) -> Path:
     try:
         return get_weights(file)
     except WeightsError as error:
+        reason = str(error).split(";")[0]
         raise WeightsError(
-            f"warm start {source!r}: no weights of {file} on this machine, and {error}; "
-            "set warm_start to a weight file, or to none for new weights"
+            f"warm start {source!r}: no weights of {file} on this machine, and {reason}; "
+            f"install them (`vsrkit weights get {file} --from FILE`), or set warm_start to a "
+            "weight file, or to none for new weights"
         ) from error
 
 
