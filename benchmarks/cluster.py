@@ -9,11 +9,13 @@ third one is wall time of threads that sleep. Writes benchmarks/results/cluster.
 import argparse
 import json
 import os
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 
 import av
@@ -26,6 +28,7 @@ from vsrkit import UpscaleOptions, upscale_video
 from vsrkit.cluster import executor as executor_module
 from vsrkit.cluster.connect import connect
 from vsrkit.cluster.executor import DaskExecutor, _Worker
+from vsrkit.cluster.worker import WorkerFacts
 from vsrkit.upscale import executors, produce
 from vsrkit.upscale.executors import PartAnswer, PartTask
 from vsrkit.upscale.options import Progress
@@ -168,7 +171,7 @@ def simulate(seconds: float, size: int) -> dict[str, float]:
     ):
         executor = DaskExecutor(client)
         for address, about in executor._alive().items():
-            executor._workers[address] = _Worker(address, about["host"], THREADS, 1)
+            executor._workers[address] = _Worker(address, about["host"], THREADS, WorkerFacts())
             executor._known.add(address)
         cpu, begin = time.process_time(), time.monotonic()
         waiting, done, results = set(), 0, []
@@ -234,4 +237,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    # Workers import the functions by the name of a module, which `__main__` is not.
+    sys.path.insert(0, str(Path(__file__).parents[1]))
+    import_module("benchmarks.cluster").main()

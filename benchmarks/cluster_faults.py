@@ -138,11 +138,16 @@ def run(folder: Path, options: argparse.Namespace, rng: random.Random) -> None:
     source = "/proc/self/cwd/../film.mkv"
     client = start_client(source, target, cluster.address, log)
     faults = {"workers": 0, "clients": 0, "schedulers": 0, "joined": 2}
+    done = 0
     plan = sorted([options.frames // 3, 2 * options.frames // 3]), options.frames // 2
     while client.poll() is None or client.returncode != 0:
         if client.poll() is not None:  # the scheduler was lost: the same command goes on
             print("  ", log.read_text().splitlines()[-1][:160], flush=True)
             client = start_client(source, target, cluster.address, log)
+        # A killed worker needs time to be replaced, or none would ever finish a part.
+        wait_until = time.monotonic() + 4 * options.interval
+        while frames_done(log) == done and client.poll() is None and time.monotonic() < wait_until:
+            time.sleep(0.2)
         time.sleep(rng.uniform(0, 2 * options.interval))
         done = frames_done(log)
         if faults["workers"] < options.kills and done:

@@ -98,6 +98,7 @@ SHORTER = {
     "vsrkit theory layers -o theory": "--k 2 --seeds 1 --steps 2",
     "vsrkit doctor": "--no-self-test",  # tests/test_doctor.py runs it
     "vsrkit upscale my-videos my-large-videos": "-m bicubic",
+    "vsrkit upscale in.mp4 out.mkv --cluster local:2": "-m bicubic",
     "vsrkit upscale frames large --frame-rate 24": "-m bicubic",
     "vsrkit theory gradient --n 8:20 --k 2:6 -o theory": "--n 6,7 --k 2",
     "vsrkit theory learn -o theory": "--n 6 --k 2 --seeds 1 --steps 10 --draws 20",
@@ -127,6 +128,7 @@ ENDS_WITH = {
     "vsrkit data check Vid4": 1,  # the small copy lacks frames, which the command reports
 }
 # Commands that cannot run in a test -> reason.
+CLUSTER = "starts processes on other machines; tests/cluster/test_executor.py"
 PUBLISHED = "needs REDS or Vimeo-90K; tests/train/test_published_runs.py runs it on small trees"
 NOT_RUN = {
     PUBLISHED_ABLATION: (
@@ -147,6 +149,25 @@ NOT_RUN = {
     "vsrkit reproduce ablation -m vsrt-reds --data REDS --processes 8": (
         "needs REDS; tests/research/reproduce/test_published_ablation.py runs a small network"
     ),
+    **dict.fromkeys(
+        (
+            "dask scheduler",
+            "dask worker tcp://localhost:8786 --nthreads 1",
+            "ssh laptop2 dask worker tcp://laptop1:8786 --nthreads 1",
+            "vsrkit upscale film.mkv --cluster tcp://laptop1:8786",
+            "dask worker tcp://laptop1:8786 --nthreads 2 --resources GPU=2",
+            "export DASK_DISTRIBUTED__COMM__TLS__CA_FILE=ca.pem",
+            "export DASK_DISTRIBUTED__COMM__TLS__CLIENT__CERT=me.pem "
+            "DASK_DISTRIBUTED__COMM__TLS__CLIENT__KEY=me.key",
+            "dask scheduler --protocol tls --tls-ca-file ca.pem --tls-cert me.pem --tls-key me.key",
+            "dask worker tls://laptop1:8786 --tls-ca-file ca.pem --tls-cert me.pem "
+            "--tls-key me.key",
+            "vsrkit upscale film.mkv --cluster tls://laptop1:8786",
+            "vsrkit evaluate -m bicubic --data my-clips --cluster local:2",
+        ),
+        CLUSTER,
+    ),
+    "pip install '.[cluster]'": "would change the environment of the tests",
     "make demo": "creates an environment; tests/cli/test_cli.py runs the demo",
     "make test": "runs this test",
     "vsrkit demo": "takes long; tests/cli/test_cli.py runs it with a faster model",

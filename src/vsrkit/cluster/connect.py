@@ -54,6 +54,7 @@ def _local_cluster(distributed: Any, address: str) -> Iterator[Any]:
         n_workers=int(number),
         threads_per_worker=1,
         dashboard_address=None,
+        silence_logs=logging.CRITICAL,
         memory_limit=0,  # the job keeps to its own limit
     ) as cluster:
         yield cluster

@@ -16,6 +16,7 @@ from vsrkit.cluster.survey import Agreement, Survey
 from vsrkit.cluster.worker import (
     CallSettings,
     ProcessDiedError,
+    WorkerFacts,
     complete_files,
     end_idle_processes,
     has_files,
@@ -57,7 +58,7 @@ class _Worker:
     address: str
     host: str
     slots: int
-    cores: int
+    facts: WorkerFacts
     running: list[_Call] = field(default_factory=list)
 
 
@@ -230,7 +231,7 @@ class DaskExecutor(Executor):
                 about = joined[address]
                 slots = int(about.get("resources", {}).get("GPU", about["nthreads"]))
                 self._workers[address] = _Worker(
-                    address, about["host"], max(1, slots), facts[address].cores
+                    address, about["host"], max(1, slots), facts[address]
                 )
         self._dispatch()
 
@@ -316,9 +317,11 @@ class DaskExecutor(Executor):
             task.add_done_callback(lambda task, call=call: self._finish(call, task))
 
     def _settings(self, worker: _Worker) -> CallSettings:
-        """The cores of a machine are shared by the slots of all its workers."""
-        slots = sum(w.slots for w in self._workers.values() if w.host == worker.host)
-        return CallSettings(self._survey.environment, max(1, worker.cores // max(1, slots)))
+        """The cores of a worker are its own, or those of a machine that its workers share."""
+        slots, facts = worker.slots, worker.facts
+        if facts.cores == facts.all_cores:
+            slots = sum(w.slots for w in self._workers.values() if w.host == worker.host)
+        return CallSettings(self._survey.environment, max(1, facts.cores // max(1, slots)))
 
     def _finish(self, call: _Call, task: Any) -> None:
         """Pass the result of a call on, and send the next one."""

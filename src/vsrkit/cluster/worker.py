@@ -37,6 +37,13 @@ POLL_S = 0.5  # seconds between checks whether a call was cancelled
 IDLE_S = 120.0  # seconds after which an idle process ends; the next call starts another
 
 
+def usable_cores() -> int:
+    """Cores that this process may use: a batch system gives a job only some of a machine's."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 @dataclass(frozen=True, slots=True)
 class WorkerFacts:
     """What a job must know of a worker before it sends work there."""
@@ -46,7 +53,8 @@ class WorkerFacts:
     pyav: str = av.__version__
     processor: str = field(default_factory=lambda: describe_processor(torch.device("cpu")))
     instructions: str = field(default_factory=instruction_level)
-    cores: int = field(default_factory=lambda: os.cpu_count() or 1)
+    cores: int = field(default_factory=usable_cores)
+    all_cores: int = field(default_factory=lambda: os.cpu_count() or 1)  # of the machine
     memory: int = field(default_factory=free_memory)  # bytes that are free
     gpus: int = field(default_factory=device_count)
 
