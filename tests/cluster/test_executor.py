@@ -19,6 +19,7 @@ from vsrkit.errors import VsrkitError
 from vsrkit.models.rrn import RRN, RRNConfig
 from vsrkit.models.vespcn import VESPCN, VESPCNConfig
 from vsrkit.upscale import produce
+from vsrkit.upscale.work_folder import WorkFolder
 
 pytest.importorskip("distributed")
 
@@ -188,3 +189,26 @@ def test_a_wrong_address_is_explained_in_one_line(monkeypatch, address, line):
         pass
     assert line in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_a_lost_scheduler_ends_the_job_and_one_process_resumes_it(
+    film, whole, processes, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("vsrkit.cluster.executor.LOST_S", 0.5)
+    target = tmp_path / "out.mkv"
+
+    def kill(progress):
+        if progress.done >= 12 and progress.stage == "upscale" and alive():
+            processes.kill(processes.scheduler)
+
+    def alive():
+        return processes.scheduler.poll() is None
+
+    with (
+        pytest.raises(VsrkitError, match="scheduler does not answer any more; finished parts are"),
+        connect(processes.address) as executor,
+    ):
+        upscale(film, target, model="vsrt-s", executor=executor, on_progress=kill)
+    assert upscale(film, target, model="vsrt-s").resumed >= 12
+    assert target.read_bytes() == whole
+    assert not WorkFolder.beside(target).path.exists()

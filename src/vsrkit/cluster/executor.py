@@ -126,6 +126,7 @@ class DaskExecutor(Executor):
         with self._lock:
             self._workers.clear()
             self._known.clear()
+            self._files.clear()  # of an earlier job
         self._admit(self._alive())
         if not self._workers:
             raise VsrkitError("no worker of the cluster can take part; the reasons are above")

@@ -76,16 +76,14 @@ class Survey:
             memory=min(f.memory // _slots(alive, address) for address, f in facts.items()),
         )
         if not isinstance(precision, Precision):
-            precision = self._fastest(precision, alive, facts)
+            precision = self._fastest(precision, facts)
         self._agreement = replace(self._agreement, precision=precision)
         return self._agreement
 
-    def _fastest(
-        self, name: PrecisionName, alive: Mapping[str, Any], facts: Mapping[str, WorkerFacts]
-    ) -> Precision:
+    def _fastest(self, name: PrecisionName, facts: Mapping[str, WorkerFacts]) -> Precision:
         """The fastest precision on the slowest kind of worker."""
         candidates = [c for c in CANDIDATES if name in ("auto", c.dtype)]
-        rates = self._rates(alive, facts, candidates)
+        rates = self._rates(facts, candidates)
         if not rates:
             raise VsrkitError(self._nobody())
         slowest = min(rates, key=lambda address: max(rates[address].values()))
@@ -112,7 +110,7 @@ class Survey:
                 self.refuse(address, f"its processor has no {level} instructions")
         facts = {a: f for a, f in facts.items() if a not in self.refused}
         precision = self._agreement.precision
-        rates = self._rates(joined, facts, [precision])
+        rates = self._rates(facts, [precision])
         for address in facts:
             if address in rates and rates[address][precision] == 0:
                 self.refuse(address, f"its processor cannot compute in {precision.dtype}")
@@ -123,7 +121,7 @@ class Survey:
     def _warn_if_mixed(self, admitted: Mapping[str, WorkerFacts]) -> None:
         before = len(self._kinds)
         self._kinds |= {(f.processor, f.instructions) for f in admitted.values()}
-        if self._same_bits or len(self._kinds) < 2 or before > 1:
+        if self.environment or len(self._kinds) < 2 or before > 1:
             return
         kinds = "; ".join(sorted(f"{processor}, {level}" for processor, level in self._kinds))
         log.warning(
@@ -173,10 +171,7 @@ class Survey:
             self.refuse(address, reason)
 
     def _rates(
-        self,
-        alive: Mapping[str, Any],
-        facts: Mapping[str, WorkerFacts],
-        candidates: list[Precision],
+        self, facts: Mapping[str, WorkerFacts], candidates: list[Precision]
     ) -> dict[str, dict[Precision, float]]:
         """Speeds by worker; those with other weights are refused."""
         threads = max(1, min((f.cores for f in facts.values()), default=1))
