@@ -165,7 +165,7 @@ def simulate(seconds: float, size: int) -> dict[str, float]:
     executor_module.run_call = sleeping_call
     with (
         distributed.LocalCluster(
-            n_workers=WORKERS, threads_per_worker=THREADS, processes=False, dashboard_address=None
+            n_workers=WORKERS, threads_per_worker=THREADS, processes=False, dashboard_address=":0"
         ) as cluster,
         distributed.Client(cluster) as client,
     ):

@@ -53,7 +53,7 @@ def _local_cluster(distributed: Any, address: str) -> Iterator[Any]:
     with distributed.LocalCluster(
         n_workers=int(number),
         threads_per_worker=1,
-        dashboard_address=None,
+        dashboard_address=":0",  # any free port
         silence_logs=logging.CRITICAL,
         memory_limit=0,  # the job keeps to its own limit
     ) as cluster:
