@@ -23,7 +23,14 @@ from vsrkit.evaluate.tables import Published, load_elsewhere, published_for
 ROOT = Path(__file__).parent.parent
 BEGIN, END = "<!-- quality table: begin -->", "<!-- quality table: end -->"
 
-SUMMARY_MODELS = ("bicubic", "vsrt-s-web", "vsrt-s", "vsrt-m", "basicvsr-vimeo90k-bi")
+SUMMARY_MODELS = (
+    "bicubic",
+    "vsrt-xs",
+    "vsrt-s-web",
+    "vsrt-s",
+    "vsrt-m",
+    "basicvsr-vimeo90k-bi",
+)
 SUMMARY_PROTOCOLS = {"vid4": "Vid4", "vid4-crf25": "Vid4, H.264 at CRF 25"}  # name -> column title
 SUMMARY_PUBLISHED = "VSR-Transformer"
 
