@@ -85,7 +85,7 @@ def test_the_target_is_the_teachers_frames_of_the_beginning_of_each_clip(config,
     [source], validation = open_data(c, None)
     assert [len(clip) for clip in source.clips] == [8, 8]  # an encoder uses the frames after them
     assert (
-        [shape[0] for shape in source.shapes]
+        [len(clip) for clip in source.drawable]
         == [len(clip) for clip in source.teacher_clips]
         == [4, 4]
     )
