@@ -186,11 +186,11 @@ def _methods_table(
         table.add_column(escape(name), justify="right", no_wrap=True)
     table.add_column("ms/frame", justify="right", no_wrap=True)
     table.add_column("peak MB", justify="right", no_wrap=True)
-    for row in published:
+    for row, after in zip(published, [*published[1:], None], strict=True):
         cells = ["/".join(row.clips[n]) if n in row.clips else "-" for n in names]
         table.add_row(
             escape(f"{row.title} [{row.label}]"), *cells, "/".join(row.average), "", "",
-            style="dim", end_section=row is published[-1],
+            style="dim", end_section=after is None or after.label != row.label,
         )  # fmt: skip
     for result in results:
         scores = {clip.name: clip for clip in result.clips}

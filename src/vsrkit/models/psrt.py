@@ -69,7 +69,7 @@ class PSRT(nn.Module):
             flow=Flow(between=self.spynet),
             attention=(
                 Attention(
-                    title="forward_2, last group",
+                    title="forward_2",
                     module=f"branches.forward_2.groups.{group}.blocks.0",
                     kind="window",
                     place=_slots,

@@ -70,7 +70,6 @@ class RVRT(nn.Module):
             context=Segments(config.segment, config.warmup),
             multiple=config.window,
             extends_by="mirror",
-            features_per_frame=1 + len(BRANCHES),
         )
         c = config.channels
         self.spynet = SPyNet()
@@ -92,7 +91,7 @@ class RVRT(nn.Module):
             flow=Flow(between=self.spynet),
             attention=(
                 Attention(
-                    title="forward_2, last group",
+                    title="forward_2",
                     module=f"branches.forward_2.groups.{group}.blocks.0",
                     kind="window",
                     place=_clip_of,
@@ -279,7 +278,7 @@ class GuidedAttention(nn.Module):
         moves = (REACH * torch.tanh(self.offset(joined).float())).chunk(2, 1)
         # Offsets are (dy, dx) and flows (u, v).
         offsets = [
-            move + flow.flip(1).repeat(1, move.shape[1] // 2, 1, 1)
+            (move.unflatten(1, (-1, 2)) + flow.flip(1)[:, None]).flatten(1, 2)
             for move, flow in zip(moves, guides, strict=True)
         ]
         keys_values = torch.cat([on_pixels(self.k, last), on_pixels(self.v, carried)], 1)
