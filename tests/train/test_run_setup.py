@@ -81,6 +81,21 @@ def test_the_first_step_of_the_reds_recipe_equals_the_release(release, caplog):
     torch.testing.assert_close(moved.abs(), torch.full((3,), rate), rtol=1e-3, atol=0)
 
 
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_several_batches_have_the_gradient_of_one_large_batch(config, reduction):
+    plan = plan_run(config(loss_reduction=reduction), ALONE, resume=False)
+    run = start_run(plan, ALONE, [], resume=False)
+    torch.manual_seed(0)
+    lr, hr = torch.rand(4, 3, 3, 16, 16), torch.rand(4, 3, 3, 64, 64)
+    compute_gradients(run, [(lr, hr)])
+    whole = [p.grad.clone() for p in run.model.parameters()]
+    compute_gradients(run, list(zip(lr.split(2), hr.split(2), strict=True)))
+    for expected, parameter in zip(whole, run.model.parameters(), strict=True):
+        # float32 sums in another order
+        error = (parameter.grad - expected).norm() / expected.norm().clamp_min(1e-6)
+        assert error < 1e-4
+
+
 def test_the_first_line_of_the_log_says_where_and_how_a_run_trains(config, caplog):
     with caplog.at_level(logging.INFO, "vsrkit"):
         train(config(steps=1, accumulate=3, device="auto"))
