@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import zip_longest
 
 from rich.console import Console
 from rich.markup import escape
@@ -186,7 +187,7 @@ def _methods_table(
         table.add_column(escape(name), justify="right", no_wrap=True)
     table.add_column("ms/frame", justify="right", no_wrap=True)
     table.add_column("peak MB", justify="right", no_wrap=True)
-    for row, after in zip(published, [*published[1:], None], strict=True):
+    for row, after in zip_longest(published, published[1:]):
         cells = ["/".join(row.clips[n]) if n in row.clips else "-" for n in names]
         table.add_row(
             escape(f"{row.title} [{row.label}]"), *cells, "/".join(row.average), "", "",

