@@ -91,8 +91,8 @@ class Survey:
         own = (self._own.processor, self._own.instructions)
         if not self.environment and (kind.processor, kind.instructions) == own:
             # The choice of a run on this machine alone, which small differences do not change.
-            model = _opened(self._reference)
-            return resolve_precision(name, model, "cpu")
+            assert self._reference is not None
+            return resolve_precision(name, self._reference.load(), "cpu")
         best = max(speeds, key=lambda candidate: speeds[candidate])
         if speeds[best] == 0:
             raise VsrkitError(f"worker {self._names[slowest]} cannot compute in {name}")
@@ -196,8 +196,3 @@ def _slots(alive: Mapping[str, Any], address: str) -> int:
     """Calls that run at once on the machine of a worker."""
     host = alive[address]["host"]
     return sum(about["nthreads"] for about in alive.values() if about["host"] == host)
-
-
-def _opened(reference: EngineReference | None) -> Any:
-    assert reference is not None
-    return replace(reference, device="cpu").open().model

@@ -87,11 +87,10 @@ async def rate(
 
 
 def _rate(reference: EngineReference, candidates: Sequence[Precision]) -> dict[Precision, float]:
-    engine = reference.open()
-    convolution = largest_convolution(engine.model)
+    convolution = largest_convolution(reference.load())  # an engine would change its layout
     if convolution is None:
         return dict.fromkeys(candidates, 1.0)
-    return measure_speeds(convolution, torch.device(engine.device), candidates)
+    return measure_speeds(convolution, torch.device(reference.device), candidates)
 
 
 def run_call(settings: CallSettings, call: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:

@@ -33,8 +33,8 @@ class EngineReference:
     window_cache: bool = True
     model: nn.Module | None = field(default=None, repr=False, compare=False)
 
-    def open(self) -> Engine:
-        """The engine; the model is loaded if this thread does not have it yet.
+    def load(self) -> nn.Module:
+        """The model; it is loaded if this thread does not have it yet.
 
         Raises WeightsError if the weights of that name are others on this machine.
         """
@@ -47,6 +47,11 @@ class EngineReference:
                     f"{self.digest}); install the same ones on all machines"
                 )
             keep_model(self.digest, model)
+        return model
+
+    def open(self) -> Engine:
+        """The engine. It sets the memory layout of the model, which other engines share."""
+        model = self.load()
         own = _kept.device if self.device != "cpu" else None
         engine = make_engine(
             model, precision=self.precision, device=own or self.device, tile=self.tile
