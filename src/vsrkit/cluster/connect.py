@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -50,13 +51,21 @@ def _local_cluster(distributed: Any, address: str) -> Iterator[Any]:
         return
     if not number.isdigit() or int(number) < 1:
         raise UsageError(f"--cluster {address}: write local:4 for four workers on this machine")
-    with distributed.LocalCluster(
-        n_workers=int(number),
-        threads_per_worker=1,
-        dashboard_address=":0",  # any free port
-        silence_logs=logging.CRITICAL,
-        memory_limit=0,  # the job keeps to its own limit
-    ) as cluster:
+    # Dask's own profilers would take a few percent of the cores that the parts need.
+    quiet = {
+        "distributed.worker.profile.enabled": False,
+        "distributed.admin.system-monitor.gil.enabled": False,
+    }
+    with (
+        import_module("dask").config.set(quiet),
+        distributed.LocalCluster(
+            n_workers=int(number),
+            threads_per_worker=1,
+            dashboard_address=":0",  # any free port
+            silence_logs=logging.CRITICAL,
+            memory_limit=0,  # the job keeps to its own limit
+        ) as cluster,
+    ):
         yield cluster
 
 
