@@ -34,7 +34,7 @@ from vsrkit.hardware.device import (
     CANDIDATES,
     Convolution,
     Precision,
-    _processor,
+    describe_processor,
     inference_context,
     measure_speeds,
     resolve_precision,
@@ -379,7 +379,7 @@ def main() -> None:
     else:
         result = SUITES[arguments.suite](arguments.rounds)
     machine = {
-        "processor": _processor(torch.device("cpu")),
+        "processor": describe_processor(torch.device("cpu")),
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
         "python": platform.python_version(),
