@@ -57,7 +57,12 @@ def work(rank, port, config, folder):
     os.environ["MASTER_PORT"] = str(port)
     torch.set_num_threads(1)
     # As if this process had measured something else than the other one.
-    run_setup.resolve_training_precision = lambda *_: Precision("float32", channels_last=rank == 1)
+    measured = (
+        Precision("bfloat16", channels_last=True)
+        if rank
+        else Precision("float32", channels_last=False)
+    )
+    run_setup.resolve_training_precision = lambda *_: measured
     with join_processes("cpu") as processes:
         with processes.main_process_first():
             loop.open_data(config, None)
