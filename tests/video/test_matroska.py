@@ -7,7 +7,7 @@ import av
 import pytest
 from tests.clips import noise_picture
 
-from vsrkit.video.matroska import PLACEHOLDER, display_size, set_display_size
+from vsrkit.video.matroska import PLACEHOLDER, display_size, finish_tracks
 
 
 def write_titled(path, codec, title, *, width=704, height=576, audio_streams=0):
@@ -45,7 +45,7 @@ def tracks_of(path):
 def test_the_placeholder_becomes_the_display_size(tmp_path, name, title):
     path = write_titled(tmp_path / name, "libvpx-vp9", title + PLACEHOLDER, audio_streams=2)
     size, packets = path.stat().st_size, read(path)[2]
-    set_display_size(path, width=768, height=576)
+    finish_tracks(path, size=(768, 576))
     assert path.stat().st_size == size
     assert read(path) == (Fraction(12, 11), [title or None, "audio 0", "audio 1"], packets)
 
@@ -53,7 +53,7 @@ def test_the_placeholder_becomes_the_display_size(tmp_path, name, title):
 def test_the_checksum_of_the_tracks_is_right(tmp_path):
     path = write_titled(tmp_path / "out.mkv", "ffv1", PLACEHOLDER)
     before = tracks_of(path)
-    set_display_size(path, width=768, height=576)
+    finish_tracks(path, size=(768, 576))
     after = tracks_of(path)
     assert after != before
     for tracks in (before, after):
@@ -64,7 +64,7 @@ def test_the_checksum_of_the_tracks_is_right(tmp_path):
 
 def test_a_file_with_many_tracks(tmp_path):
     path = write_titled(tmp_path / "out.mkv", "ffv1", PLACEHOLDER, audio_streams=24)
-    set_display_size(path, width=768, height=576)
+    finish_tracks(path, size=(768, 576))
     assert read(path)[0] == Fraction(12, 11)
 
 
@@ -72,7 +72,7 @@ def test_a_title_without_placeholder_is_an_error(tmp_path):
     path = write_titled(tmp_path / "out.mkv", "ffv1", "Film")
     before = path.read_bytes()
     with pytest.raises(ValueError, match="no placeholder"):
-        set_display_size(path, width=768, height=576)
+        finish_tracks(path, size=(768, 576))
     assert path.read_bytes() == before
 
 
@@ -85,7 +85,7 @@ def test_common_aspect_ratios_are_exact(tmp_path, aspect):
     width, height = display_size(720, 480, Fraction(aspect))
     assert 720 <= width <= 720 * max(1, Fraction(aspect)) * 2
     assert 480 <= height <= 480 / min(1, Fraction(aspect)) * 2
-    set_display_size(path, width=width, height=height)
+    finish_tracks(path, size=(width, height))
     assert read(path)[0] == Fraction(aspect)
 
 

@@ -93,7 +93,13 @@ RULES = {
         threads=2,
         held=82,
     ),
-    "ffv1": CodecRule({"level": "3", "slices": "4", "slicecrc": "1"}, held=30, base=0),
+    "ffv1": CodecRule(  # its slices have at most 8 million pixels or so
+        {"level": "3", "slices": "4", "slicecrc": "1"},
+        held=30,
+        base=0,
+        large=CodecRule({"level": "3", "slices": "16", "slicecrc": "1"}, held=30, base=0),
+        huge=CodecRule({"level": "3", "slices": "144", "slicecrc": "1"}, held=30, base=0),
+    ),
     "prores_ks": CodecRule({"profile": "3"}, held=0.3),
     "mjpeg": CodecRule(  # quality 2 of 31, the best useful one, in units of 1/118
         {"flags": "+qscale", "global_quality": "236", "huffman": "default"},
@@ -103,11 +109,53 @@ RULES = {
     ),
     "rawvideo": CodecRule({}, held=4, base=0),
 }
+
+
+@dataclass(frozen=True, slots=True)
+class SizeLimit:
+    """The pictures that an encoder takes; sides in pixels, of pictures with even sides."""
+
+    width: int
+    height: int
+    least: int = 2  # of each side
+
+    def allows(self, width: int, height: int) -> bool:
+        """Whether the encoder takes pictures of this size."""
+        fits = self.least <= width <= self.width and self.least <= height <= self.height
+        return fits and is_possible(width, height)
+
+
+# Measured with the encoders themselves, see tests/video/test_codecs.py. FFmpeg's own limit is that
+# of `is_possible`.
+UNLIMITED = 1 << 24
+SIZE_LIMITS = {
+    "libx264": SizeLimit(16384, 16384),
+    "libx265": SizeLimit(UNLIMITED, UNLIMITED, least=16),  # 32 if the other side is above 4000
+    "libsvtav1": SizeLimit(16384, 8704, least=4),
+    "libvpx-vp9": SizeLimit(65536, 65536),
+    "mjpeg": SizeLimit(65500, 65500),
+    "ffv1": SizeLimit(UNLIMITED, UNLIMITED, least=4),
+}
+NO_LIMIT = SizeLimit(UNLIMITED, UNLIMITED)
+
+
+def is_possible(width: int, height: int) -> bool:
+    """Whether FFmpeg processes pictures of this size at all, as `av_image_check_size2` does."""
+    return (8 * width + 1024) * (height + 128) < 2**31
+
+
 # FFmpeg's format of a file, by suffix.
 CONTAINERS = {".mkv": "matroska", ".webm": "webm", ".mp4": "mp4", ".m4v": "mp4", ".mov": "mov"}
 CONTAINERS |= {".y4m": "yuv4mpegpipe"}
 DEFAULT_CODECS = dict.fromkeys(CONTAINERS, "libx264")
 DEFAULT_CODECS |= {".webm": "libvpx-vp9", ".y4m": "rawvideo"}
+# Alternatives for sizes that the default codec does not take.
+OTHER_SIZES = {
+    ".mkv": ("libx265", "ffv1"),
+    ".mp4": ("libx265", "mjpeg"),
+    ".mov": ("libx265", "mjpeg"),
+}
+OTHER_SIZES |= {".m4v": OTHER_SIZES[".mp4"], ".webm": ("libvpx-vp9", "libsvtav1")}
 # Alternatives if the default codec does not fit into memory.
 LEAN_CODECS: dict[str, tuple[str, ...]] = {
     ".mkv": ("prores_ks", "mjpeg"),
@@ -158,6 +206,8 @@ def choose_encoding(
     options: further options of the encoder, by FFmpeg's names.
     """
     name = _codec_name(codec, suffix, info)
+    if codec is None:
+        name = _codec_for_size(name, suffix, width + width % 2, height + height % 2)
     form = _pix_fmt(name, pix_fmt, info)
     rule = _rule_for(name, height * width * bytes_per_pixel(form))
     chosen = dict(rule.options)
@@ -176,6 +226,7 @@ def choose_encoding(
         -(-side // 2**halvings) * 2**halvings
         for side, halvings in zip((height, width), layout.halvings, strict=True)
     )
+    _check_limit(name, even_width, even_height)
     return Encoding(
         codec=name,
         options=tuple(sorted(chosen.items())),
@@ -183,7 +234,8 @@ def choose_encoding(
         height=even_height,
         width=even_width,
         pix_fmt=form,
-        rate=info.frame_rate.limit_denominator(100_000),
+        # Never 0, the nearest such fraction to the rate of a frame that is shown for days.
+        rate=max(info.frame_rate.limit_denominator(100_000), Fraction(1, 100_000)),
         colour=_output_colour(info, layout, name),
         sample_aspect=info.sample_aspect,
     )
@@ -228,6 +280,29 @@ def _codec_name(codec: str | None, suffix: str, info: VideoInfo) -> str:
     if kind != "video":
         raise VideoError(f"{codec!r} encodes {kind}, not video; try {', '.join(RULES)}")
     return name
+
+
+def _codec_for_size(codec: str, suffix: str, width: int, height: int) -> str:
+    """The default codec of a container, or another one that takes pictures of this size."""
+    for name in (codec, *OTHER_SIZES.get(suffix.lower(), ())):
+        if SIZE_LIMITS.get(name, NO_LIMIT).allows(width, height):
+            return name
+    return codec
+
+
+def _check_limit(codec: str, width: int, height: int) -> None:
+    """Raise VideoError if an encoder does not take pictures of this size."""
+    limit = SIZE_LIMITS.get(codec, NO_LIMIT)
+    if limit.allows(width, height):
+        return
+    if min(width, height) < limit.least:
+        bound = f"pictures of at least {limit.least}x{limit.least}"
+    else:
+        bound = f"pictures of up to {limit.width}x{limit.height}"
+    raise VideoError(
+        f"{codec} takes {bound}, not {width}x{height}; use another --codec "
+        "(ffv1 in mkv), --scale or --height"
+    )
 
 
 def _pix_fmt(codec: str, named: str | None, info: VideoInfo) -> str:

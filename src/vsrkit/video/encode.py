@@ -97,9 +97,10 @@ def open_encoder(encoding: Encoding) -> VideoCodecContext:
         context.open()
     except (av.FFmpegError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
+        given = ", ".join(f"{key}={value}" for key, value in encoding.options)
         raise VideoError(
             f"{encoding.codec} does not support {encoding.width}x{encoding.height} "
-            f"{encoding.pix_fmt} with {dict(encoding.options)}: {reason}"
+            f"{encoding.pix_fmt} with {given or 'its defaults'}: {reason}"
         ) from error
     return context
 

@@ -1,8 +1,8 @@
-"""Store the pixel aspect ratio in Matroska and WebM files, which PyAV's muxer cannot do.
+"""Store the pixel aspect ratio and exact audio delays in Matroska and WebM, which PyAV cannot do.
 
-The video track is written with a placeholder at the end of its title. In the finished file, the
-placeholder is replaced by DisplayWidth and DisplayHeight, and the rest of it by a Void element. The
-Tracks element keeps its size, so that no other byte or index of the file changes.
+The tracks are written with a placeholder at the end of their titles. In the finished file, the
+placeholders are replaced by the elements, and the rest of them by a Void element. The Tracks
+element keeps its size, so that no other byte or index of the file changes.
 """
 
 import zlib
@@ -21,6 +21,8 @@ CHECKSUM_SIZE = 6
 
 LARGEST_ENLARGEMENT = 2  # of the display size, to represent an aspect ratio exactly
 DISPLAY_WIDTH, DISPLAY_HEIGHT, DISPLAY_UNIT = 0x54B0, 0x54BA, 0x54B2
+CODEC_DELAY = 0x56AA
+MILLISECOND, SECOND = 10**6, 10**9  # in its unit
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,16 +50,25 @@ def display_size(width: int, height: int, sample_aspect: Fraction) -> tuple[int,
     return round(wide), round(high)
 
 
-def set_display_size(path: Path, *, width: int, height: int) -> None:
-    """Set the display size of the first track, whose title must end with PLACEHOLDER."""
+def finish_tracks(
+    path: Path, *, size: tuple[int, int] | None = None, delays: Iterable[Fraction | None] = ()
+) -> None:
+    """Set the display size and the delays of the tracks whose titles end with PLACEHOLDER.
+
+    size: (width, height) of the video track; None if its title has no placeholder.
+    delays: seconds that a player subtracts from the times of each audio track, and whose samples it
+        drops at its start; None keeps that of the muxer.
+    """
+    left = iter(delays)
     with path.open("r+b") as file:
-        start, size = _find_tracks(file)
+        start, room = _find_tracks(file)
         file.seek(start)
-        found = list(_elements(file.read(size)))
-        first, *others = [element for element in found if element.kind == TRACK]
-        content = _joined([_with_display_size(first, width, height), *others])
+        found = list(_elements(file.read(room)))
+        if size and not any(map(_is_marked_video, found)):
+            raise ValueError("the title of the video track has no placeholder")
+        content = _joined(_finished(track, size, left) for track in found if track.kind == TRACK)
         has_checksum = found[0].kind == CHECKSUM
-        content += _void(size - len(content) - (CHECKSUM_SIZE if has_checksum else 0))
+        content += _void(room - len(content) - (CHECKSUM_SIZE if has_checksum else 0))
         if has_checksum:  # of all elements that follow it
             check = zlib.crc32(content).to_bytes(4, "little")
             content = bytes(Element(CHECKSUM, check)) + content
@@ -65,24 +76,49 @@ def set_display_size(path: Path, *, width: int, height: int) -> None:
         file.write(content)
 
 
-def _with_display_size(track: Element, width: int, height: int) -> Element:
-    """The track with its original title and the display size."""
-    children = []
+def _is_marked_video(track: Element) -> bool:
+    children = list(_elements(track.content)) if track.kind == TRACK else []
+    marked = any(c.kind == NAME and c.content.endswith(PLACEHOLDER.encode()) for c in children)
+    return marked and any(child.kind == VIDEO for child in children)
+
+
+def _finished(
+    track: Element, size: tuple[int, int] | None, delays: Iterator[Fraction | None]
+) -> Element:
+    """The track with its original title and the new values; as it is without a placeholder."""
+    children = list(_elements(track.content))
+    title = next((child.content for child in children if child.kind == NAME), b"")
+    original = title.removesuffix(PLACEHOLDER.encode())
+    if title == original:
+        return track
+    kept = [child for child in children if child.kind != NAME]
+    kept += [Element(NAME, original)] if original else []
+    if any(child.kind == VIDEO for child in kept):
+        kept = [_with_display_size(c, *size) if size and c.kind == VIDEO else c for c in kept]
+    elif (delay := next(delays, None)) is not None:
+        kept = [child for child in kept if child.kind != CODEC_DELAY]
+        kept += [Element(CODEC_DELAY, _whole_bytes(round(delay * SECOND)))] if delay else []
+    return Element(TRACK, _joined(kept))
+
+
+def _with_display_size(video: Element, width: int, height: int) -> Element:
+    # The muxer sets the unit to "unknown"; without the element it is pixels.
+    kept = [element for element in _elements(video.content) if element.kind != DISPLAY_UNIT]
+    kept.append(Element(DISPLAY_WIDTH, _whole_bytes(width)))
+    kept.append(Element(DISPLAY_HEIGHT, _whole_bytes(height)))
+    return Element(VIDEO, _joined(kept))
+
+
+def muxer_delay(file: BinaryIO) -> Fraction:
+    """Seconds that the muxer adds to the times of the first track of a file: its rounded delay."""
+    start, size = _find_tracks(file)
+    file.seek(start)
+    track = next(element for element in _elements(file.read(size)) if element.kind == TRACK)
     for child in _elements(track.content):
-        if child.kind == NAME:
-            title = child.content.removesuffix(PLACEHOLDER.encode())
-            if title == child.content:
-                raise ValueError("the title of the video track has no placeholder")
-            children += [Element(NAME, title)] if title else []
-        elif child.kind == VIDEO:
-            # The muxer sets the unit to "unknown"; without the element it is pixels.
-            kept = [e for e in _elements(child.content) if e.kind != DISPLAY_UNIT]
-            kept.append(Element(DISPLAY_WIDTH, _whole_bytes(width)))
-            kept.append(Element(DISPLAY_HEIGHT, _whole_bytes(height)))
-            children.append(Element(VIDEO, _joined(kept)))
-        else:
-            children.append(child)
-    return Element(TRACK, _joined(children))
+        if child.kind == CODEC_DELAY:
+            nanoseconds = int.from_bytes(child.content)
+            return Fraction((2 * nanoseconds + MILLISECOND) // (2 * MILLISECOND), 1000)
+    return Fraction(0)
 
 
 def _find_tracks(file: BinaryIO) -> tuple[int, int]:

@@ -3,7 +3,7 @@
 import heapq
 import io
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from fractions import Fraction
 from pathlib import Path
 
@@ -14,18 +14,30 @@ from av.video.stream import VideoStream
 
 from vsrkit.errors import VideoError
 from vsrkit.hardware.files import sync_file
-from vsrkit.video.audio import Packet
+from vsrkit.video.audio import CopiedAudio, Packet
 from vsrkit.video.codecs import CONTAINERS, Encoding
 from vsrkit.video.colour import FULL, layout_of
+from vsrkit.video.copied_video import CopiedVideo
 from vsrkit.video.encode import EncodedPacket, configure, read_packets
-from vsrkit.video.matroska import PLACEHOLDER, display_size, set_display_size
-from vsrkit.video.probe import open_container, video_stream
+from vsrkit.video.matroska import PLACEHOLDER, display_size, finish_tracks
+from vsrkit.video.opening import packets, video_stream
 from vsrkit.video.read import Source
 from vsrkit.video.streams import OutputStream, copy_streams, valid_metadata
-from vsrkit.video.timestamps import Clock, ContinuousTimestamps, TimeRange, find_timestamp_resets
+from vsrkit.video.timestamps import (
+    Clock,
+    ContinuousTimestamps,
+    TimeRange,
+    find_timestamp_resets,
+    with_decode_times,
+)
 
 log = logging.getLogger("vsrkit")
 
+# Units per second of the times at which tracks begin; with FFmpeg's 1000, audio may be shifted by
+# half a millisecond.
+MOVIE_TIMESCALE = "48000"
+LEAST_MP4_UNITS = 10_000  # per second, of a video track
+MOST_LINES, LONGEST_LINE = 5, 300  # of messages about streams
 Y4M_FRAME = b"FRAME\n"
 Y4M_CHROMA = {(1, 1): "420", (0, 1): "422", (0, 0): "444"}
 Y4M_SITINGS = {"left": "mpeg2", "center": "jpeg", "topleft": "paldv", "top": "jpeg"}
@@ -50,6 +62,7 @@ def assemble(
     source: the source video, with its audio, subtitles, chapters and metadata.
     """
     form, options = container_options(suffix)
+    delays: list[Fraction | None] = []
     try:
         if suffix == ".y4m":
             _write_y4m(path, parts, encoding)
@@ -62,11 +75,15 @@ def assemble(
                 for packet in video_packets(parts, clock, video):
                     target.mux_one(kept.shift(packet))
             else:
-                with open_container(source.path) as old:
-                    _mux_with_other_streams(target, video, old, parts, clock, source, encoding)
-        if _needs_display_size(form, encoding.sample_aspect):
-            width, height = display_size(encoding.width, encoding.height, encoding.sample_aspect)
-            set_display_size(path, width=width, height=height)
+                with source.open() as old:
+                    copied = _mux_with_other_streams(
+                        target, video, old, parts, clock, source, encoding
+                    )
+                delays = [s.delay for s in copied if isinstance(s, CopiedAudio)]
+        if form in ("matroska", "webm"):
+            aspect = encoding.sample_aspect
+            size = display_size(encoding.width, encoding.height, aspect) if aspect != 1 else None
+            finish_tracks(path, size=size, delays=delays)
         sync_file(path)
     except (av.FFmpegError, OSError, ValueError) as error:
         path.unlink(missing_ok=True)
@@ -74,13 +91,16 @@ def assemble(
         raise VideoError(f"cannot write {path.parent / f'*{suffix}'}: {reason}") from error
 
 
-def check_container(suffix: str, encoding: Encoding, source: Source) -> None:
-    """Raise VideoError if a file `*suffix` cannot hold this encoding or the source's streams."""
+def check_container(suffix: str, encoding: Encoding, source: Source) -> list[str]:
+    """Raise VideoError if a file `*suffix` cannot hold this encoding or the source's streams.
+
+    Returns a line about each stream that will be converted or left out.
+    """
     if suffix == ".y4m":
         if encoding.codec != "rawvideo":
             raise VideoError(f"y4m is always uncompressed; leave out --codec {encoding.codec}")
         y4m_header(encoding)
-        return
+        return []
     try:
         if suffix == ".mov" and encoding.codec == "rawvideo":
             raise ValueError("FFmpeg writes planar raw video to mov, but cannot read it")
@@ -93,17 +113,17 @@ def check_container(suffix: str, encoding: Encoding, source: Source) -> None:
         raise VideoError(
             f"{suffix} cannot hold {encoding.codec}; leave out --codec or name the output *.mkv"
         ) from error
-    if source.info.streams:
-        _check_other_streams(suffix, encoding, source)
+    return _check_other_streams(suffix, encoding, source) if source.info.streams else []
 
 
-def _check_other_streams(suffix: str, encoding: Encoding, source: Source) -> None:
+def _check_other_streams(suffix: str, encoding: Encoding, source: Source) -> list[str]:
     """Write the header of the file once: some errors only occur there."""
     form = container_options(suffix)[0]
+    lines: list[str] = []
     try:
-        with open_container(source.path) as old, av.open(io.BytesIO(), "w", format=form) as trial:
+        with source.open() as old, av.open(io.BytesIO(), "w", format=form) as trial:
             add_video(trial, encoding, source.info.time_base, source)
-            copy_streams(old, trial, warn=lambda _: None)
+            copy_streams(old, trial, warn=lines.append)
             trial.start_encoding()
     except (ValueError, av.FFmpegError) as error:
         reason = getattr(error, "strerror", None) or str(error)
@@ -111,6 +131,30 @@ def _check_other_streams(suffix: str, encoding: Encoding, source: Source) -> Non
             f"{suffix} cannot hold all streams of {source.path} ({reason}); "
             "name the output *.mkv or *.mp4"
         ) from error
+    shown = [_printable(line) for line in lines[:MOST_LINES]]
+    more = len(lines) - len(shown)
+    return [*shown, f"and {more} more streams like these"] if more else shown
+
+
+def _printable(line: str) -> str:
+    """A line without the control characters and newlines that names in a file may have."""
+    text = "".join(char if char.isprintable() else "?" for char in line)
+    return text if len(text) <= LONGEST_LINE else f"{text[: LONGEST_LINE - 3]}..."
+
+
+def check_times(suffix: str, clock: Clock) -> None:
+    """Raise VideoError if a file `*suffix` cannot hold the times of the frames."""
+    if CONTAINERS.get(suffix) not in ("mp4", "mov"):
+        return
+    units = clock.time_base.denominator
+    while units < LEAST_MP4_UNITS:  # as the muxer does
+        units *= 2
+    longest = max(map(clock.duration, range(len(clock.times)))) * clock.time_base
+    if longest * units >= 2**31:
+        raise VideoError(
+            f"a frame lasts {float(longest):.0f} seconds, which {suffix} cannot store; name the "
+            "output *.mkv"
+        )
 
 
 def _write_y4m(path: Path, parts: Sequence[Path], encoding: Encoding) -> None:
@@ -150,6 +194,7 @@ def container_options(suffix: str) -> tuple[str, dict[str, str]]:
         options["avoid_negative_ts"] = "disabled"  # they store no decoding times
     if CONTAINERS[suffix] in ("mp4", "mov"):
         options["movflags"] = "+faststart"
+        options["movie_timescale"] = MOVIE_TIMESCALE
     return CONTAINERS[suffix], options
 
 
@@ -205,25 +250,28 @@ def _mux_with_other_streams(
     clock: Clock,
     source: Source,
     encoding: Encoding,
-) -> None:
+) -> Collection[OutputStream]:
     old_video = video_stream(old, source.path)
     video.metadata.update(valid_metadata(old_video.metadata))
     video.disposition = old_video.disposition
     target.metadata.update(valid_metadata(old.metadata))
     kept = TimeRange.of(source, clock)
-    copied = copy_streams(old, target, warn=lambda line: log.warning("%s", line))
+    copied = copy_streams(old, target, warn=lambda _: None)  # see check_container
+    if any(isinstance(stream, CopiedVideo) for stream in copied.values()):
+        video.disposition |= Disposition.default
     target.set_chapters(list(kept.chapters(old.chapters())))
     _write_header(target, video, encoding)
     new = (kept.shift(packet) for packet in video_packets(parts, clock, video))
-    timestamps = ContinuousTimestamps(find_timestamp_resets(source.path, source.info))
+    timestamps = ContinuousTimestamps(find_timestamp_resets(source))
     others = _other_packets(old, copied, kept, timestamps)
     for packet in heapq.merge(new, others, key=_seconds):
         target.mux_one(packet)
+    return copied.values()
 
 
 def _write_header(target: OutputContainer, video: VideoStream, encoding: Encoding) -> None:
     """Write the header; after this, no stream can be added or changed."""
-    if _needs_display_size(target.format.name, encoding.sample_aspect):
+    if target.format.name in ("matroska", "webm") and encoding.sample_aspect != 1:
         video.metadata["title"] = video.metadata.get("title", "") + PLACEHOLDER
     target.start_encoding()
 
@@ -239,7 +287,7 @@ def _other_packets(
     if not streams:
         return
     try:
-        for packet in old.demux(streams):
+        for packet in with_decode_times(packets(old, *streams)):
             stream = copied[packet.stream.index]
             if packet.dts is None and packet.pts is None:
                 if packet.size == 0:
@@ -249,21 +297,20 @@ def _other_packets(
                 continue
             if packet.pts is None:
                 packet.pts = packet.dts
+            stream.receive(packet)
             timestamps.apply(packet, distinct=stream.distinct_times)
             assert packet.pts is not None
             if packet.stream.type == "subtitle":
                 kept.trim_subtitle(packet)
-            if kept.contains(packet.pts * packet.time_base):
+            if isinstance(stream, CopiedVideo):
+                for selected in stream.select(packet, kept):
+                    yield from stream.convert(kept.shift(selected))
+            elif kept.contains(packet, lead=stream.lead):
                 yield from stream.convert(kept.shift(packet))
     except av.FFmpegError as error:
-        log.warning("audio and subtitles end early: %s", error.strerror)
+        log.warning("the other streams end early: %s", error.strerror)
 
 
 def _seconds(packet: Packet) -> Fraction:
     time = packet.dts if packet.dts is not None else packet.pts
     return (time or 0) * packet.time_base
-
-
-def _needs_display_size(form: str, sample_aspect: Fraction) -> bool:
-    """Whether `set_display_size` must be called for a file of this format."""
-    return form in ("matroska", "webm") and sample_aspect != 1

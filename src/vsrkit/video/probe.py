@@ -3,27 +3,41 @@
 import re
 import struct
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from enum import Enum
 from fractions import Fraction
+from itertools import islice
 from pathlib import Path
 from typing import Any, get_args
 
 import av
 from av.container import InputContainer
+from av.sidedata.sidedata import Type
 from av.stream import Disposition
+from av.video.format import VideoFormat
 from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
 from vsrkit.errors import VideoError
 from vsrkit.video.colour import FULL, LIMITED, Colour, Siting, effective_matrix
+from vsrkit.video.opening import is_encrypted, open_container, packets, video_stream
 
 VIDEO_SUFFIXES = frozenset(
     {".mp4", ".mkv", ".mov", ".avi", ".webm", ".m4v", ".y4m", ".mpg", ".mpeg", ".ts", ".mts",
      ".m2ts", ".wmv", ".flv", ".3gp", ".ogv", ".vob"}
 )  # fmt: skip
 PROBED_FRAMES = 8  # frames decoded at each position to detect interlacing
+# Packets that are decoded at each position until frames come out: more than between key frames.
+PROBED_PACKETS = 3000
+# By FFmpeg's types of side data.
+NOT_KEPT = {
+    "closed captions (CEA-608/708)": {"A53_CC"},
+    "Dolby Vision metadata": {"DOVI_METADATA", "DOVI_RPU_BUFFER"},
+    "HDR10+ metadata": {"DYNAMIC_HDR_PLUS"},
+    "HDR Vivid metadata": {"DYNAMIC_HDR_VIVID"},
+    "3D stereo information": {"STEREO3D"},
+    "360 degree information": {"SPHERICAL"},
+}
 LARGEST_SIDE = 16384  # pixels; a larger picture is taken for a damaged header
 # FFmpeg's structures: ten fractions and two flags; two integers.
 MASTERING_DISPLAY = struct.Struct("=22i")
@@ -39,6 +53,7 @@ class StreamInfo:
     codec: str
     language: str | None = None
     title: str | None = None
+    attached: bool = False  # a cover picture
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +105,7 @@ class VideoInfo:
     interlaced: bool = False
     streams: tuple[StreamInfo, ...] = ()
     hdr: Hdr | None = None
+    not_kept: tuple[str, ...] = ()  # what the pictures carry and no new picture will
 
     @property
     def orientation(self) -> Orientation:
@@ -107,13 +123,14 @@ def is_video(path: Path) -> bool:
     return path.suffix.lower() in VIDEO_SUFFIXES and not path.name.startswith(".")
 
 
-def probe(source: str | Path, *, count: bool = False) -> VideoInfo:
+def probe(source: str | Path, *, count: bool = False, follow_references: bool = False) -> VideoInfo:
     """Read the properties of a video file.
 
     count: count the frames (by packets) if the header does not tell their number.
+    follow_references: as for `open_container`.
     """
     path = Path(source)
-    with open_container(path) as container:
+    with open_container(path, follow_references=follow_references) as container:
         stream = video_stream(container, path)
         pictures = first_pictures(container, stream)
         if not pictures:
@@ -122,42 +139,22 @@ def probe(source: str | Path, *, count: bool = False) -> VideoInfo:
         if not info.interlaced and _interlaced_later(container, stream):
             info = replace(info, interlaced=True)
     if count and info.frames is None:
-        info = replace(info, frames=_count_packets(path))
+        # Opened again: not every format can be read from its beginning once more.
+        with open_container(path, follow_references=follow_references) as container:
+            stream = video_stream(container, path)
+            info = replace(info, frames=_count_packets(container, stream))
     return info
 
 
-@contextmanager
-def open_container(path: Path) -> Iterator[InputContainer]:
-    """Open a video file; raises VideoError if FFmpeg cannot read it."""
-    if not path.exists():
-        raise VideoError(f"{path} does not exist")
-    if path.is_dir():
-        raise VideoError(f"{path} is a folder; expected a video file")
-    try:
-        # With an explicit protocol, or FFmpeg takes "Part 1:2.mp4" for a URL.
-        container = av.open(f"file:{path}", metadata_errors="replace")
-    except (av.FFmpegError, OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise VideoError(f"cannot read {path} as a video: {reason}") from error
-    with container:
-        yield container
-
-
-def video_stream(container: InputContainer, path: Path) -> VideoStream:
-    """The first video stream that is not a cover picture."""
-    for stream in container.streams.video:
-        if not stream.disposition & (Disposition.attached_pic | Disposition.timed_thumbnails):
-            if stream.codec_context is None:
-                raise VideoError(f"{path}: this build of FFmpeg does not support its codec")
-            return stream
-    raise VideoError(f"{path} has no video stream")
-
-
 def first_pictures(container: InputContainer, stream: VideoStream) -> list[VideoFrame]:
-    """The first frames that can be decoded, from the current position."""
+    """The first frames that can be decoded, from the current position; some packets are tried."""
     pictures: list[VideoFrame] = []
     try:
-        for packet in container.demux(stream):
+        for packet in islice(packets(container, stream), PROBED_PACKETS):
+            if is_encrypted(packet):
+                raise VideoError(
+                    f"{container.name} is encrypted, its frames need a key; decrypt it first"
+                )
             try:
                 pictures += packet.decode()
             except (av.FFmpegError, ValueError):
@@ -233,19 +230,20 @@ def describe(
                 codec=codec_name(other),
                 language=other.language,
                 title=other.metadata.get("title"),
+                attached=bool(other.disposition & Disposition.attached_pic),
             )
             for other in container.streams
         ),
         hdr=_hdr(first),
+        not_kept=_not_kept(stream, pictures),
     )
 
 
-def _count_packets(path: Path) -> int:
-    with open_container(path) as container:
-        try:
-            return sum(packet.size > 0 for packet in container.demux(video_stream(container, path)))
-        except av.FFmpegError as error:
-            raise VideoError(f"{path} cannot be read to its end: {error.strerror}") from error
+def _count_packets(container: InputContainer, stream: VideoStream) -> int:
+    try:
+        return sum(packet.size > 0 for packet in packets(container, stream))
+    except av.FFmpegError as error:
+        raise VideoError(f"{container.name} cannot be read to its end: {error.strerror}") from error
 
 
 def codec_name(stream: av.stream.Stream) -> str:
@@ -263,18 +261,46 @@ def _range(picture: VideoFrame) -> int:
 
 
 def _display_matrix(picture: VideoFrame) -> tuple[int, ...] | None:
-    found = _side_data(picture).get("DISPLAYMATRIX")
+    found = side_data(picture).get("DISPLAYMATRIX")
     return struct.unpack("<9i", found) if found else None
 
 
-def _side_data(picture: VideoFrame) -> dict[str, bytes]:
+def side_data(picture: VideoFrame) -> dict[str, bytes]:
     """FFmpeg's side data of a decoded frame, by type."""
-    side_data: Any = picture.side_data  # PyAV's annotation is wrong
-    return {data.type.name: bytes(data) for data in side_data}
+    found: Any = picture.side_data  # PyAV's annotation is wrong
+    return {data.type.name: bytes(data) for data in found}
+
+
+def _unknown_type(kind: type[Enum], value: object) -> Enum:
+    """A member for a type of side data that FFmpeg has and PyAV does not, such as 31, Exif."""
+    member = object.__new__(kind)
+    member._name_, member._value_ = f"TYPE_{value}", value
+    kind._value2member_map_[value] = member
+    return member
+
+
+# Without this, `side_data` raises an error for a frame with such a type and gives none of the
+# others, which has ended whole runs. Enum calls it for values that have no member.
+Type._missing_ = classmethod(_unknown_type)  # type: ignore[assignment]
+
+
+def has_alpha(pix_fmt: str) -> bool:
+    """Whether a pixel format has an alpha channel."""
+    return any(component.is_alpha for component in VideoFormat(pix_fmt).components)
+
+
+def _not_kept(stream: VideoStream, pictures: list[VideoFrame]) -> tuple[str, ...]:
+    """What of the pictures gets lost, for messages."""
+    kinds = {kind for picture in pictures for kind in side_data(picture)}
+    found = [name for name, names in NOT_KEPT.items() if kinds & names]
+    # VP8 and VP9 have their alpha channel in a stream of its own, which FFmpeg does not decode.
+    if has_alpha(pictures[0].format.name) or stream.metadata.get("alpha_mode", "0") != "0":
+        found.insert(0, "the alpha channel")
+    return tuple(found)
 
 
 def _hdr(picture: VideoFrame) -> Hdr | None:
-    found = _side_data(picture)
+    found = side_data(picture)
     display = _mastering_display(found.get("MASTERING_DISPLAY_METADATA", b""))
     light = found.get("CONTENT_LIGHT_LEVEL", b"")
     levels = LIGHT_LEVEL.unpack_from(light) if len(light) >= LIGHT_LEVEL.size else None

@@ -3,6 +3,7 @@
 import logging
 import re
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
@@ -12,15 +13,16 @@ from typing import Literal, NamedTuple, TypeAlias
 
 import av
 import torch
+from av.container import InputContainer
 from av.format import Flags
 from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 from torch import Tensor
 
 from vsrkit.errors import VideoError
+from vsrkit.video.animations import is_animated
 from vsrkit.video.colour import FULL, Colour, checksum, to_rgb
 from vsrkit.video.images import (
-    DECODERS,
     find_numbered,
     is_image,
     natural_order,
@@ -28,7 +30,8 @@ from vsrkit.video.images import (
     read_image_format,
     read_image_size,
 )
-from vsrkit.video.probe import Orientation, VideoInfo, open_container, probe, video_stream
+from vsrkit.video.opening import is_encrypted, open_container, packets, video_stream
+from vsrkit.video.probe import Orientation, VideoInfo, probe
 
 log = logging.getLogger("vsrkit")
 
@@ -75,6 +78,11 @@ class Source:
     images: tuple[Path, ...] = ()
     deinterlace: Deinterlace = "auto"
     span: Span = WHOLE_VIDEO
+    follow_references: bool = False  # as for `open_container`
+
+    def open(self) -> AbstractContextManager[InputContainer]:
+        """Open the video file."""
+        return open_container(self.path, follow_references=self.follow_references)
 
     def pictures(self, on_damaged: OnDamaged | None = None) -> Iterator[Picture]:
         """The frames of the span in display order; times are strictly increasing.
@@ -116,7 +124,7 @@ class Source:
     def _read_video(
         self, on_damaged: OnDamaged | None, entry: EntryPoint | None = None
     ) -> Iterator[Picture]:
-        with open_container(self.path) as container:
+        with self.open() as container:
             stream = video_stream(container, self.path)
             # Not frame threads: concealment of damaged frames must not depend on timing.
             stream.thread_type = "SLICE"
@@ -130,11 +138,15 @@ class Source:
             yield from with_timestamps(decoded, self.info)
 
 
-def open_source(path: str | Path, *, frame_rate: Fraction = Fraction(25)) -> Source:
+def open_source(
+    path: str | Path, *, frame_rate: Fraction = Fraction(25), follow_references: bool = False
+) -> Source:
     """Open a source of frames.
 
     path: a video file, an image, a folder of images, or a pattern such as `frames/%04d.png`.
     frame_rate: frame rate of an image sequence.
+    follow_references: whether a playlist or another file that names files and addresses may make
+        FFmpeg open them.
     """
     path = Path(path)
     if path.is_dir():
@@ -147,11 +159,12 @@ def open_source(path: str | Path, *, frame_rate: Fraction = Fraction(25)) -> Sou
         if not images:
             raise VideoError(f"no file matches {path}")
         return _image_source(path, images, frame_rate)
-    if path.suffix.lower() in DECODERS and not path.name.startswith("."):
+    if is_image(path) and not is_animated(path):
         if not path.exists():
             raise VideoError(f"{path} does not exist")
         return _image_source(path, [path], frame_rate)
-    return Source(path=path, info=probe(path))
+    info = probe(path, follow_references=follow_references)
+    return Source(path=path, info=info, follow_references=follow_references)
 
 
 def read_video(path: str | Path) -> Iterator[Tensor]:
@@ -224,7 +237,7 @@ def _read_image(path: Path, info: VideoInfo, rows: slice) -> Tensor:
     return frame[:, rows]
 
 
-def seek(container: av.container.InputContainer, stream: VideoStream, entry: EntryPoint) -> None:
+def seek(container: InputContainer, stream: VideoStream, entry: EntryPoint) -> None:
     """Move to a key frame, or to somewhere before it."""
     flags = Flags(container.format.flags)
     if flags & UNINDEXED and not flags & Flags.no_byte_seek and entry.position is not None:
@@ -239,7 +252,7 @@ def seek(container: av.container.InputContainer, stream: VideoStream, entry: Ent
 
 
 def decode(
-    container: av.container.InputContainer,
+    container: InputContainer,
     stream: VideoStream,
     path: Path,
     on_damaged: OnDamaged | None = None,
@@ -247,7 +260,9 @@ def decode(
     """Decode all frames; damaged packets are skipped and counted."""
     damaged, any_frame = 0, False
     try:
-        for packet in container.demux(stream):
+        for packet in packets(container, stream):
+            if is_encrypted(packet):
+                raise VideoError(f"{path} is encrypted in parts; decrypt it first")
             if packet.is_keyframe:
                 packet.opaque = packet.dts, packet.pos  # the decoder copies it to the frame
             try:

@@ -1,10 +1,11 @@
-"""Copy audio, subtitles, attachments and covers into a new file; convert what it cannot hold."""
+"""Copy audio, subtitles, other videos, attachments and covers; convert what cannot be held."""
 
 import html
 import io
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
@@ -13,10 +14,14 @@ from av.audio.stream import AudioStream
 from av.container import InputContainer, OutputContainer
 from av.stream import Disposition, Stream
 from av.subtitles.stream import SubtitleStream
+from av.video.stream import VideoStream
 
 from vsrkit.errors import VideoError
-from vsrkit.video.audio import Packet, convert_audio
-from vsrkit.video.probe import codec_name, video_stream
+from vsrkit.video.audio import CopiedAudio, Packet, convert_audio
+from vsrkit.video.copied_video import CopiedVideo
+from vsrkit.video.matroska import PLACEHOLDER, muxer_delay
+from vsrkit.video.opening import packets, video_stream
+from vsrkit.video.probe import codec_name
 
 TEXT_SUBTITLES = {"subrip", "srt", "ass", "ssa", "webvtt", "mov_text", "text"}
 # Subtitle codecs that each container supports, and the codec that text is converted to.
@@ -63,6 +68,13 @@ class OutputStream(Protocol):
     def distinct_times(self) -> bool:
         """Whether the container requires strictly increasing timestamps."""
 
+    @property
+    def lead(self) -> Fraction:
+        """Seconds before the kept range from which packets are needed."""
+
+    def receive(self, packet: Packet) -> None:
+        """Correct the time of a packet of the old stream."""
+
     def convert(self, packet: Packet) -> Packets:
         """The packets of the new stream for a packet of the old one."""
 
@@ -73,7 +85,7 @@ class OutputStream(Protocol):
 def copy_streams(
     old: InputContainer, target: OutputContainer, *, warn: Warn
 ) -> dict[int, OutputStream]:
-    """Add a stream to `target` for each stream of `old` except the video.
+    """Add a stream to `target` for each stream of `old` except the one that is upscaled.
 
     warn: called with a line about each stream that is converted or dropped.
 
@@ -90,17 +102,17 @@ def copy_streams(
                 _attach(stream, target, warn)
                 continue
             case "video" if stream.disposition & Disposition.attached_pic:
-                made = _cover(stream, target, warn)
-            case "video":
-                if stream is not video_stream(old, Path(old.name)):
-                    warn(f"stream {stream.index}, a second video, is not copied")
+                made = _cover(stream, old, target, warn)
+            case "video" if stream is video_stream(old, Path(old.name)):
                 continue
+            case "video":
+                made = _other_video(stream, old, target, warn)
             case "data" if old.chapters() and old.format.name.startswith("mov"):
                 continue  # chapter track; chapters are copied separately
             case "data" if "timecode" in stream.metadata:
                 continue  # also part of the video's metadata
             case _:
-                warn(f"stream {stream.index} ({stream.type}) is not copied")
+                warn(f"{_label(stream)} is not copied")
                 continue
         if made is not None:
             kept[stream.index] = made
@@ -113,6 +125,10 @@ class CopiedStream:
 
     stream: Stream
     distinct_times: bool = False
+    lead: Fraction = Fraction(0)
+
+    def receive(self, packet: Packet) -> None:
+        pass
 
     def convert(self, packet: Packet) -> Packets:
         packet.stream = self.stream
@@ -151,7 +167,7 @@ def valid_metadata(metadata: dict[str, str]) -> dict[str, str]:
 
 
 def _label(stream: Stream) -> str:
-    language = f" {stream.language}" if stream.language else ""
+    language = f" {stream.language}" if getattr(stream, "language", None) else ""
     return f"{stream.type} stream {stream.index} ({codec_name(stream)}{language})"
 
 
@@ -163,11 +179,21 @@ def _copy_metadata(made: Stream, old: Stream) -> None:
     made.disposition = old.disposition
 
 
-def _copy(stream: Stream, target: OutputContainer, *, distinct_times: bool = False) -> CopiedStream:
+def _copy(stream: Stream, target: OutputContainer) -> CopiedStream:
     """Add a stream to `target` whose packets are copied."""
     made = target.add_stream_from_template(stream)
     _copy_metadata(made, stream)
-    return CopiedStream(made, distinct_times)
+    return CopiedStream(made)
+
+
+def _copy_audio(stream: AudioStream, target: OutputContainer) -> CopiedAudio:
+    """Add an audio stream to `target` whose packets are copied."""
+    made = target.add_stream_from_template(stream)
+    _copy_metadata(made, stream)
+    if target.format.name not in ("matroska", "webm"):
+        return CopiedAudio(made, muxer_delay=None)
+    made.metadata["title"] = made.metadata.get("title", "") + PLACEHOLDER  # see finish_tracks
+    return CopiedAudio(made, muxer_delay=muxer_delay(_header(target.format.name, stream)))
 
 
 def _audio(stream: Stream, target: OutputContainer, warn: Warn) -> OutputStream | None:
@@ -177,9 +203,9 @@ def _audio(stream: Stream, target: OutputContainer, warn: Warn) -> OutputStream 
     form = target.format.name
     pcm = stream.codec_context.name.startswith("pcm_")
     # mp4 can hold PCM, but few players support it.
-    if not (pcm and form == "mp4") and _supports(form, stream):
-        return _copy(stream, target, distinct_times=form in ("mp4", "mov"))
     assert isinstance(stream, AudioStream)
+    if not (pcm and form == "mp4") and _supports(form, stream):
+        return _copy_audio(stream, target)
     if not (stream.rate and stream.layout.nb_channels):  # in the header, but without data
         warn(f"{_label(stream)} contains no readable audio and is left out")
         return None
@@ -190,15 +216,41 @@ def _audio(stream: Stream, target: OutputContainer, warn: Warn) -> OutputStream 
     return made
 
 
+def _other_video(
+    stream: Stream, old: InputContainer, target: OutputContainer, warn: Warn
+) -> CopiedVideo | None:
+    """Copy a video that is not upscaled, if the container supports its codec."""
+    form, codec = target.format.name, codec_name(stream)
+    reason = f"{form} does not support it"
+    if isinstance(stream, VideoStream) and codec not in ("unknown", "rawvideo"):
+        if old.format.name == "avi" and stream.codec_context.has_b_frames:
+            reason = "avi does not store when its frames are displayed"
+        elif _supports(form, stream):
+            # Opaque: there is no encoder of the same name for some decoders, as of AV1.
+            made = target.add_stream_from_template(stream, opaque=True)
+            _copy_metadata(made, stream)
+            made.disposition &= ~Disposition.default  # players show the upscaled one
+            return CopiedVideo(made)
+    warn(f"{_label(stream)}, another picture, is not copied: {reason}")
+    return None
+
+
 def _supports(form: str, stream: Stream) -> bool:
     """Whether a container supports a stream; some report an error only when writing the header."""
     try:
-        with av.open(io.BytesIO(), "w", format=form) as trial:
-            trial.add_stream_from_template(stream)
-            trial.start_encoding()
+        _header(form, stream)
     except (ValueError, av.FFmpegError):
         return False
     return True
+
+
+def _header(form: str, stream: Stream) -> io.BytesIO:
+    """A file with a copy of a stream, but without any packets."""
+    file = io.BytesIO()
+    with av.open(file, "w", format=form) as trial:
+        trial.add_stream_from_template(stream, opaque=stream.type == "video")
+        trial.start_encoding()
+    return file
 
 
 def _subtitle(stream: Stream, target: OutputContainer, warn: Warn) -> OutputStream | None:
@@ -226,7 +278,9 @@ def _attach(stream: Any, target: OutputContainer, warn: Warn) -> None:
     target.add_attachment(name, kind, stream.data)
 
 
-def _cover(stream: Stream, target: OutputContainer, warn: Warn) -> OutputStream | None:
+def _cover(
+    stream: Stream, old: InputContainer, target: OutputContainer, warn: Warn
+) -> OutputStream | None:
     """Copy a cover picture: as a stream in mp4, as an attachment in mkv."""
     if target.format.name == "mp4" and _supports("mp4", stream):
         return _copy(stream, target)
@@ -234,7 +288,7 @@ def _cover(stream: Stream, target: OutputContainer, warn: Warn) -> OutputStream 
         warn("the cover picture is left out: only mkv and mp4 support it")
         return None
     try:
-        packet = next(p for p in stream.container.demux(stream) if p.size)  # type: ignore[attr-defined]
+        packet = next(p for p in packets(old, stream) if p.size)
     except (StopIteration, av.FFmpegError) as error:
         raise VideoError("the cover picture cannot be read") from error
     kind, suffix = ("png", "png") if stream.codec_context.name == "png" else ("jpeg", "jpg")

@@ -4,19 +4,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import av
 
 from vsrkit.video.audio import Packet
-from vsrkit.video.probe import VideoInfo, open_container, video_stream
+from vsrkit.video.opening import packets, video_stream
 from vsrkit.video.read import JUMP, Source
 
 if TYPE_CHECKING:
     from av.container.core import Chapter
 
 CONCATENABLE = ("mpegts", "mpeg")  # containers whose files can be concatenated byte by byte
+LONGEST_DELAY = 32  # packets between decoding and display
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +52,19 @@ class TimeRange:
             return cls(first, last * clock.time_base, first)
         return cls(None, None, first if source.info.container in CONCATENABLE else Fraction(0))
 
-    def contains(self, seconds: Fraction) -> bool:
-        """Whether a source time is in the range."""
-        return (self.begin is None or seconds >= self.begin) and (
-            self.end is None or seconds < self.end
-        )
+    def contains(self, packet: Packet, *, lead: Fraction) -> bool:
+        """Whether a packet begins in the range, or is needed for what comes after its beginning.
+
+        lead: seconds before the range from which packets are needed, for audio; 0 for others.
+        """
+        assert packet.pts is not None
+        seconds = packet.pts * packet.time_base
+        if self.end is not None and seconds >= self.end:
+            return False
+        if lead:
+            stop = seconds + (packet.duration or 0) * packet.time_base
+            return stop >= (self.zero if self.begin is None else self.begin) - lead
+        return self.begin is None or seconds >= self.begin
 
     def trim_subtitle(self, packet: Packet) -> None:
         """Let a subtitle that is visible at the start of the range begin there."""
@@ -90,19 +98,20 @@ class TimeRange:
                 yield {**chapter, "start": start - offset, "end": end - offset}
 
 
-def find_timestamp_resets(path: Path, info: VideoInfo) -> list[Fraction]:
+def find_timestamp_resets(source: Source) -> list[Fraction]:
     """Seconds to add to all timestamps after the first reset, after the second, and so on.
 
     Concatenated recordings restart their timestamps. Resets are found in the packets of the video,
     by the same rule as `read.select_span` applies to frames.
     """
+    info = source.info
     if info.container not in CONCATENABLE:
         return []
     shifts: list[Fraction] = []
     shift, latest = Fraction(0), None
-    with open_container(path) as container:
+    with source.open() as container:
         try:
-            for packet in container.demux(video_stream(container, path)):
+            for packet in packets(container, video_stream(container, source.path)):
                 if packet.pts is None:
                     continue
                 time = packet.pts * packet.time_base + shift
@@ -146,3 +155,24 @@ class ContinuousTimestamps:
             time = max(time, latest + distinct)
         packet.pts = max(packet.pts + shift, time)
         packet.dts = self._latest[stream] = time
+
+
+def with_decode_times(found: Iterable[Packet]) -> Iterator[Packet]:
+    """Packets with the decoding times that Matroska lacks where they are before the first frame.
+
+    found: packets of any streams; only those of video wait for the next decoding time.
+    """
+    waiting: dict[int, list[Packet]] = {}
+    for packet in found:
+        held = waiting.setdefault(packet.stream.index, [])
+        is_video = packet.stream.type == "video"
+        if is_video and packet.pts is not None and packet.dts is None and len(held) < LONGEST_DELAY:
+            held.append(packet)
+            continue
+        shown = [early.pts for early in held if early.pts is not None]
+        known = min(shown, default=0) if packet.dts is None else packet.dts
+        for back, early in enumerate(reversed(held), 1):
+            early.dts = known - back * max(1, early.duration or 1)
+        yield from held
+        held.clear()
+        yield packet
