@@ -1,7 +1,8 @@
-"""Sizes as text, free memory, peak memory, and reuse of freed memory."""
+"""Sizes as text, free memory, peak memory, reuse of freed memory, and huge pages."""
 
 import subprocess
 import sys
+from pathlib import Path
 
 import psutil
 import pytest
@@ -85,3 +86,21 @@ def test_reused_memory_causes_fewer_page_faults():
 
     # Some remain: small allocations between the blocks may split a few of them.
     assert count("keep") < 0.5 * count("leave")
+
+
+HUGE_PAGES = """
+import vsrkit, torch
+from pathlib import Path
+large = torch.ones(64 << 20, dtype=torch.uint8)
+print(Path("/proc/self/smaps_rollup").read_text().partition("AnonHugePages:")[2].split()[0])
+"""
+CHOICES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+
+
+@pytest.mark.skipif(
+    not CHOICES.exists() or "[never]" in CHOICES.read_text(), reason="no huge pages here"
+)
+def test_large_tensors_are_in_huge_pages():
+    kilobytes = int(subprocess.check_output([sys.executable, "-c", HUGE_PAGES], text=True))
+    # Of 64 MB; fragmented memory may not have all of it in one piece.
+    assert kilobytes > 16 << 10

@@ -7,14 +7,15 @@ Therefore bfloat16 is tried in a child process first.
 """
 
 import json
+import os
 import platform
 import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -25,7 +26,9 @@ from vsrkit.errors import VsrkitError
 from vsrkit.hardware.files import cache_directory, write_atomically
 from vsrkit.hardware.threads import allow_parallel
 
-PrecisionName: TypeAlias = Literal["auto", "float32", "bfloat16"]
+Int8Name: TypeAlias = Literal["int8", "int8-exact"]
+FloatName: TypeAlias = Literal["auto", "float32", "bfloat16"]
+PrecisionName: TypeAlias = Literal["auto", "float32", "bfloat16", "int8", "int8-exact"]
 TrainingPrecisionName: TypeAlias = Literal["auto", "float32", "bfloat16", "float16"]
 HalfType: TypeAlias = Literal["bfloat16", "float16"]
 
@@ -54,13 +57,29 @@ def resolve_device(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Precision:
-    """A number type and a memory layout for convolutions."""
+    """A number type and a memory layout for convolutions.
+
+    int8: how residual blocks and tails run in 8-bit integers, on a CPU: features stay in bytes
+        between blocks (`int8`), or in float32 (`int8-exact`). The rest runs in `dtype`.
+    """
 
     dtype: Literal["float32", "bfloat16", "float16"]
     channels_last: bool
+    int8: Int8Name | None = None
 
     def __str__(self) -> str:
-        return f"{self.dtype} {'channels-last' if self.channels_last else 'channels-first'}"
+        layout = "channels-last" if self.channels_last else "channels-first"
+        return f"{self.int8} beside {self.dtype}" if self.int8 else f"{self.dtype} {layout}"
+
+    @property
+    def name(self) -> str:
+        """What `resolve_precision` takes to choose this one."""
+        return self.int8 or self.dtype
+
+    @property
+    def floats(self) -> "Precision":
+        """The same without int8."""
+        return replace(self, int8=None)
 
 
 # Without bfloat16 channels-first: channels-last was faster on every processor tested.
@@ -82,7 +101,7 @@ class Convolution:
 
 
 def resolve_precision(
-    name: TrainingPrecisionName,
+    name: PrecisionName | TrainingPrecisionName,
     model: nn.Module,
     device: str = "cpu",
     candidates: Sequence[Precision] = CANDIDATES,
@@ -90,11 +109,15 @@ def resolve_precision(
     """Choose the fastest precision for a model on a device.
 
     name: the number type, or `auto` for the fastest one. Only candidates of that type are measured;
-        bfloat16 is never run for `float32`.
+        bfloat16 is never run for `float32`. `auto` chooses between floats; int8 needs a calibration
+        (see `inference.calibration`), and the fastest floats for the rest of the model.
     model: its largest convolution is measured; a model without convolutions runs in float32.
     device: as `resolve_device` returns it.
     candidates: what to choose from.
     """
+    if name == "int8" or name == "int8-exact":
+        candidates = [c for c in candidates if c.channels_last]
+        return replace(resolve_precision("auto", model, device, candidates), int8=name)
     convolution = largest_convolution(model)
     if convolution is None:
         return Precision("float32", False)
@@ -200,6 +223,21 @@ def measure_speeds(
     return {c: speeds[str(c)] for c in candidates}
 
 
+def measured_once(name: str, measure: Callable[[], float]) -> float:
+    """A measurement that is stored in the cache folder, by processor, PyTorch version and threads.
+
+    So that two runs of a job make the same choice.
+    """
+    path = cache_directory() / "speeds.json"
+    machine = f"{describe_processor(torch.device('cpu'))}|torch {torch.__version__}"
+    key = f"{machine}|{torch.get_num_threads()} threads|{name}"
+    known = _read_json(path)
+    if key not in known:
+        known |= {key: measure()}
+        _write_json(path, known | _read_json(path))
+    return float(known[key])
+
+
 BFLOAT16_TRIAL = """
 import torch
 x = torch.rand(1, 64, 64, 64).bfloat16().contiguous(memory_format=torch.channels_last)
@@ -269,7 +307,10 @@ def describe_processor(device: torch.device) -> str:
         info = ""
     name = next((x.split(":")[1].strip() for x in info.splitlines() if "model name" in x), "")
     flags = " ".join(x for x in ("avx2", "avx512f", "avx512_bf16", "amx_bf16") if x in info)
-    return f"{device.type} {name or platform.processor() or platform.machine()} {flags}"
+    # A limit set by the user hides instructions, and measurements without it do not hold.
+    limit = os.environ.get("ONEDNN_MAX_CPU_ISA", "")
+    title = f"{device.type} {name or platform.processor() or platform.machine()} {flags}"
+    return f"{title} up to {limit}" if limit else title
 
 
 def _read_json(path: Path) -> dict[str, Any]:

@@ -32,7 +32,7 @@ UNLIMITED = -1
 def free_memory(device: str = "cpu") -> int:
     """Bytes this process can still allocate on a device; at least 1 GiB.
 
-    For the CPU, on this system or in this container.
+    For the CPU, on this system or in this container; less than 1 GiB only below a `ulimit -v`.
     """
     if (kind := torch.device(device).type) == "cuda":
         return max(torch.cuda.mem_get_info(device)[0], 1 << 30)
@@ -43,7 +43,17 @@ def free_memory(device: str = "cpu") -> int:
     for limit, used in CONTROL_GROUPS:
         with suppress(OSError, ValueError):  # no such control group, or one without a limit
             free.append(int(Path(limit).read_text()) - int(Path(used).read_text()))
-    return max(min(free), 1 << 30)
+    return min(max(min(free), 1 << 30), _below_ulimit())
+
+
+def _below_ulimit() -> int:
+    """Bytes that this process may still map, which `ulimit -v` limits."""
+    if sys.platform == "win32":
+        return sys.maxsize
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit == resource.RLIM_INFINITY:
+        return sys.maxsize
+    return max(limit - psutil.Process().memory_info().vms, 0)
 
 
 class PeakMemory:

@@ -20,6 +20,7 @@ from vsrkit.hardware.device import (
 )
 from vsrkit.hardware.executors import LocalPool, map_in_order
 from vsrkit.hardware.memory import Rows, as_rows, keep_freed_memory
+from vsrkit.inference.calibration import Calibration, find_calibration, with_int8
 from vsrkit.inference.tiles import plan_grid, run_pasted, run_tiled
 from vsrkit.models.layers.padding import pad_clip, pad_frames, padded_size
 from vsrkit.models.layers.window_cache import WindowCache
@@ -30,7 +31,11 @@ States: TypeAlias = list[Any]  # recurrent states of a model, one for each tile
 
 @dataclass(frozen=True)
 class Engine:
-    """A model that is ready to run: on a device, in a precision, on tiles if needed."""
+    """A model that is ready to run: on a device, in a precision, on tiles if needed.
+
+    With int8, `network` is the copy of the model that runs, and `calibration` has its ranges.
+    Another model needs another engine: `replace` would keep the network.
+    """
 
     model: nn.Module
     precision: Precision
@@ -43,6 +48,13 @@ class Engine:
     window_caches: defaultdict[int, WindowCache] | None = field(
         default_factory=lambda: defaultdict(WindowCache), repr=False, compare=False
     )
+    calibration: Calibration | None = field(default=None, repr=False)
+    network: nn.Module = field(default=None, repr=False, compare=False)  # type: ignore[assignment]
+
+    def __post_init__(self) -> None:
+        if self.network is None:
+            network = with_int8(self.model, self.precision, self.calibration)
+            object.__setattr__(self, "network", network)
 
     @property
     def spec(self) -> Spec:
@@ -56,7 +68,7 @@ class Engine:
     def run_by_rows(self, piece: Piece) -> Iterator[Rows]:
         """The same frames by rows; each must be read before the next one is requested."""
         only_centre = isinstance(self.spec.context, Window) and self.spec.context.emits == "centre"
-        run_model = self.model if only_centre else partial(self.model, keep=piece.keep)
+        run_model = self.network if only_centre else partial(self.network, keep=piece.keep)
         tiles = count()
 
         def run_cached(part: Tensor) -> Tensor:
@@ -87,9 +99,9 @@ class Engine:
         def step_model(part: Tensor) -> Tensor:
             state = next(before, None)
             if state is None and context.needs_second_frame:
-                state = self.model.start(part[:, -1])  # type: ignore[operator]
+                state = self.network.start(part[:, -1])  # type: ignore[operator]
             following = part[:, 1:].unbind(1) if context.look_ahead else ()
-            sr, state = self.model.step(part[:, 0], state, *following)  # type: ignore[operator]
+            sr, state = self.network.step(part[:, 0], state, *following)  # type: ignore[operator]
             after.append(state)
             return sr[:, None]
 
@@ -148,20 +160,26 @@ def make_engine(
     precision: PrecisionName | Precision = "auto",
     device: str = "cpu",
     tile: int | None = None,
+    calibration: Calibration | None = None,
 ) -> Engine:
     """Move a model to its device and set its precision and memory layout.
 
     model: any model of the zoo.
-    precision: `auto` measures which one is fastest.
+    precision: `auto` measures which of float32 and bfloat16 is fastest.
     device: as `resolve_device` returns it.
     tile: side of the tiles in pixels; None runs whole frames.
+    calibration: for int8; None takes the one that is stored for these weights.
     """
     keep_freed_memory()
     model = model.eval().to(device)
     if not isinstance(precision, Precision):
         precision = resolve_precision(precision, model, device)
     set_memory_layout(model, precision)
-    return Engine(model, precision, device, tile)
+    if precision.int8 and calibration is None:
+        calibration = find_calibration(model)
+    return Engine(
+        model, precision, device, tile, calibration=calibration if precision.int8 else None
+    )
 
 
 def upscale_frames(

@@ -1,13 +1,14 @@
 """An engine by name and digest, as it is sent to workers; they load each model once."""
 
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from torch import nn
 
 from vsrkit.errors import WeightsError
 from vsrkit.hardware.device import Precision
+from vsrkit.inference.calibration import Calibration
 from vsrkit.inference.engine import Engine, make_engine
 from vsrkit.models.weights import model_digest
 from vsrkit.models.zoo import MODELS, load_model, local_weights
@@ -20,7 +21,8 @@ class EngineReference:
     name: of the model, or the path of a checkpoint.
     digest: of its class, configuration and weights, see `model_digest`.
     device: where it runs; a worker that was given a device of its own uses that one.
-    scratch, window_cache: as in `Engine`.
+    sharpness: of the named model, see `load_model`.
+    scratch, window_cache, calibration: as in `Engine`.
     model: the model itself if it cannot be loaded by its name.
     """
 
@@ -29,8 +31,10 @@ class EngineReference:
     precision: Precision
     device: str = "cpu"
     tile: int | None = None
+    sharpness: float | None = None
     scratch: Path | None = None
     window_cache: bool = True
+    calibration: Calibration | None = field(default=None, repr=False)
     model: nn.Module | None = field(default=None, repr=False, compare=False)
 
     def load(self) -> nn.Module:
@@ -40,7 +44,9 @@ class EngineReference:
         """
         model = _kept.models.get(self.digest)
         if model is None:
-            model = self.model if self.model is not None else load_model(self.name)
+            model = self.model
+            if model is None:
+                model = load_model(self.name, sharpness=self.sharpness)
             if (found := model_digest(model)) != self.digest:
                 raise WeightsError(
                     f"the weights of {self.name} differ on this machine ({found} instead of "
@@ -54,13 +60,11 @@ class EngineReference:
         model = self.load()
         own = _kept.device if self.device != "cpu" else None
         engine = make_engine(
-            model, precision=self.precision, device=own or self.device, tile=self.tile
-        )
-        caches = engine.window_caches if self.window_cache else None
-        return Engine(
-            model, engine.precision, engine.device, self.tile,
-            scratch=self.scratch, window_caches=caches,
+            model, precision=self.precision, device=own or self.device, tile=self.tile,
+            calibration=self.calibration,
         )  # fmt: skip
+        caches = engine.window_caches if self.window_cache else None
+        return replace(engine, scratch=self.scratch, window_caches=caches)
 
 
 class _Kept(threading.local):
@@ -88,11 +92,12 @@ def use_device(device: str) -> None:
     _kept.device = device
 
 
-def refer(engine: Engine, name: str | None) -> EngineReference:
+def refer(engine: Engine, name: str | None, sharpness: float | None = None) -> EngineReference:
     """A reference to an engine.
 
     name: that `load_model` takes; None for a model that has none, which is sent as it is. So is
         one without installed weights, which would get other initial ones elsewhere.
+    sharpness: that the model was loaded with.
     """
     by_name = name is not None and (name not in MODELS or local_weights(name) is not None)
     return EngineReference(
@@ -101,7 +106,9 @@ def refer(engine: Engine, name: str | None) -> EngineReference:
         precision=engine.precision,
         device=engine.device,
         tile=engine.tile,
+        sharpness=sharpness,
         scratch=engine.scratch,
         window_cache=engine.window_caches is not None,
+        calibration=engine.calibration,
         model=None if by_name else engine.model,
     )
