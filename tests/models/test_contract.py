@@ -10,6 +10,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
+from vsrkit.errors import VsrkitError
 from vsrkit.hardware.device import Precision
 from vsrkit.inference.engine import Engine, upscale_frames
 from vsrkit.models.anatomy import Anatomy, Flow
@@ -39,6 +40,7 @@ from vsrkit.models.vsrt_small import SmallConfig
 from vsrkit.models.vsrt_stream import StreamConfig
 from vsrkit.models.weights import fill
 from vsrkit.models.zoo import ARCHITECTURES, load_model, save_model
+from vsrkit.models.zoo.descriptor import describe_model
 
 SMALL = {
     "bicubic": BicubicConfig(),
@@ -255,9 +257,9 @@ def test_flow_pairs(targets, frame, expected):
 
 
 class Float32Products(TorchDispatchMode):
-    """Convolutions and matrix products of bfloat16 tensors, accumulated in float32.
+    """Convolutions and matrix products of 16-bit tensors, accumulated in float32.
 
-    As processors with bfloat16 do; on others, PyTorch's emulation takes seconds.
+    As processors with these types do; on others, PyTorch's emulation takes seconds.
     """
 
     PRODUCTS = tuple(
@@ -272,19 +274,42 @@ class Float32Products(TorchDispatchMode):
             return x.float() if isinstance(x, torch.Tensor) else x
 
         out = func(*tree_map(widened, args), **tree_map(widened, kwargs or {}))
-        rough = any(isinstance(x, torch.Tensor) and x.dtype == torch.bfloat16 for x in args)
-        return out.bfloat16() if rough else out
+        return out.to(next(x.dtype for x in args if isinstance(x, torch.Tensor)))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("name", SMALL)
+def test_16_bits_are_close_where_they_are_supported(name, dtype):
+    model = small(name)
+    one_window = isinstance(model.spec.context, Window)
+    clip, found = clip_for(model, frames=1 if one_window else 3), describe_model(model)
+    assert found.supports_half if dtype == torch.float16 else found.supports_bfloat16
+    with Float32Products():
+        rough = found(clip.to(dtype))
+    assert rough.dtype == dtype
+    assert rough.isfinite().all()
+    # The rounding of a result close to 1 alone is up to half of eps.
+    assert (rough.float() - found(clip)).abs().mean() < torch.finfo(dtype).eps
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_bfloat16_is_close(name):
-    model = small(name)
-    clip = clip_for(model)
+@pytest.mark.parametrize("shape", [(3, 2, 17, 23), (1, 7, 5, 8), (1, 1, 1, 1)])
+def test_clips_of_any_shape_run_or_are_refused_in_one_line(name, shape):
+    """Clips that are passed to the network itself; the pipeline cuts and pads them before."""
+    model, (b, t, h, w) = small(name), shape
+    clip = torch.rand(b, t, 3, h, w, generator=torch.Generator().manual_seed(4))
+    scale = model.spec.scale
+    refusal = None
     with torch.no_grad():
-        exact = model(clip)
-        with Float32Products(), torch.autocast("cpu", torch.bfloat16):
-            rough = model(clip)
-    assert (rough.float() - exact).abs().mean() < 0.01
+        try:
+            sr = model(clip)
+        except VsrkitError as error:
+            refusal = str(error)
+    if refusal:
+        assert re.fullmatch(".*upscale_frames.*", refusal)  # one line; that function takes any clip
+    else:
+        assert sr.shape == (b, t if emits_all(model) else 1, 3, h * scale, w * scale)
+        assert sr.isfinite().all()
 
 
 @pytest.mark.parametrize("name", [name for name in SMALL if name != "bicubic"])  # no weights

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from vsrkit.models.anatomy import Anatomy, Flow, Switch
 from vsrkit.models.layers.blocks import conv3x3, step_through, upsample_bilinear
 from vsrkit.models.layers.flow import warp
+from vsrkit.models.layers.padding import check_size
 from vsrkit.models.spec import Carried, Spec
 from vsrkit.models.weights import count_matching
 
@@ -55,6 +56,7 @@ class FRVSR(nn.Module):
 
     def step(self, frame: Tensor, state: State | None = None) -> tuple[Tensor, State]:
         """One frame (B, 3, H, W) -> its result (B, 3, 4H, 4W) and the next state."""
+        check_size(frame, self.spec)
         if state is None:
             b, _, h, w = frame.shape
             before = frame.new_zeros(b, 48, h, w)

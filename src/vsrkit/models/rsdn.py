@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from vsrkit.models.anatomy import Anatomy
 from vsrkit.models.layers.blocks import conv3x3, resize, step_through, upsample_bilinear
+from vsrkit.models.layers.padding import check_size
 from vsrkit.models.spec import Carried, Spec
 from vsrkit.models.weights import count_matching
 
@@ -66,6 +67,7 @@ class RSDN(nn.Module):
         After a pixel shuffle, the state's detail and structure are frames too; the paper also
         trains on those.
         """
+        check_size(frame, self.spec)
         state = state or self.start(frame)
         past, now = split_structure(state.frame), split_structure(frame)
         carried = self._fade(state.features, frame)

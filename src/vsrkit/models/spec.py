@@ -189,7 +189,7 @@ def pieces(
     first = oldest = read = 0
     while True:
         # A plan does not depend on the end of the shot once so many frames are known.
-        new = list(islice(frames, first + _frames_ahead(context, first) - read))
+        new = list(islice(frames, first + frames_ahead(context, first) - read))
         held.extend(new)
         read += len(new)
         del new
@@ -215,7 +215,7 @@ def _kept_frames(context: Context, stride: int) -> int:
     return 1
 
 
-def _frames_ahead(context: Context, first: int) -> int:
+def frames_ahead(context: Context, first: int) -> int:
     """Frames from `first` on that decide its piece in a longer shot."""
     match context:
         case Window(size=size):

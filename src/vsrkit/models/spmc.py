@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from vsrkit.models.anatomy import Anatomy, Flow, Switch
 from vsrkit.models.layers.blocks import check_frames, conv3x3
+from vsrkit.models.layers.padding import check_size
 from vsrkit.models.spec import Spec, Window
 from vsrkit.models.vespcn import Motion, enlarge_luma, rgb_to_ycbcr
 
@@ -56,6 +57,7 @@ class SPMC(nn.Module):
     def forward(self, clip: Tensor) -> Tensor:
         """(B, T, 3, H, W) -> (B, 1, 3, 4H, 4W): the centre frame."""
         check_frames(clip, self.config.frames)
+        check_size(clip, self.spec)
         return enlarge_luma(clip, lambda y: self.estimates(y)[:, -1])
 
     def estimates(self, clip: Tensor) -> Tensor:

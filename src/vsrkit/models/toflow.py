@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from vsrkit.models.anatomy import Anatomy, Flow, Switch
 from vsrkit.models.layers.blocks import check_frames
 from vsrkit.models.layers.flow import IMAGENET_MEAN, IMAGENET_STD, warp
+from vsrkit.models.layers.padding import check_size
 from vsrkit.models.layers.resample import imresize
 from vsrkit.models.spec import Spec, Window
 from vsrkit.models.weights import Rules, rename
@@ -57,6 +58,7 @@ class TOFlow(nn.Module):
     def forward(self, clip: Tensor) -> Tensor:
         """(B, 7, 3, H, W) -> (B, 1, 3, 4H, 4W): the centre frame."""
         check_frames(clip, FRAMES)
+        check_size(clip, self.spec)
         return self.refine(imresize(clip, 4))[:, None]
 
     def refine(self, clip: Tensor) -> Tensor:
@@ -123,12 +125,8 @@ _MMEDIT_RULES: Rules = (
 
 
 def translate(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Rename tensors of mmediting and mmagic as in BasicSR, and add the missing mean and std."""
-    renamed = rename(tensors, _MMEDIT_RULES)
-    if "conv_1.weight" in renamed:
-        renamed.setdefault("mean", torch.tensor(IMAGENET_MEAN).view(1, 3, 1, 1))
-        renamed.setdefault("std", torch.tensor(IMAGENET_STD).view(1, 3, 1, 1))
-    return renamed
+    """Rename tensors of mmediting and mmagic as in BasicSR."""
+    return rename(tensors, _MMEDIT_RULES)
 
 
 def detect(tensors: Mapping[str, Tensor]) -> TOFlowConfig | None:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from vsrkit.models.anatomy import Anatomy, Flow, Switch
 from vsrkit.models.layers.blocks import check_frames, conv3x3, reflect_to_multiple
 from vsrkit.models.layers.flow import warp
+from vsrkit.models.layers.padding import check_size
 from vsrkit.models.layers.resample import imresize
 from vsrkit.models.spec import Spec, Window
 from vsrkit.models.weights import count_matching
@@ -62,6 +63,7 @@ class VESPCN(nn.Module):
     def forward(self, clip: Tensor) -> Tensor:
         """(B, 3, 3, H, W) -> (B, 1, 3, 4H, 4W): the centre frame."""
         check_frames(clip, 3)
+        check_size(clip, self.spec)
         if not self.config.luma:
             return self.enlarge(clip)[:, None]
         return enlarge_luma(clip, self.enlarge)
@@ -107,11 +109,15 @@ class Motion(nn.Module):
         Inside, the unit of flow is half the frame, the range of tanh.
         """
         h, w = centre.shape[-2:]
-        unit = torch.tensor([(w - 1) / 2, (h - 1) / 2], device=centre.device).view(1, 2, 1, 1)
+
+        def in_pixels(flow: Tensor) -> Tensor:
+            u, v = flow.unbind(1)
+            return torch.stack([u * ((w - 1) / 2), v * ((h - 1) / 2)], 1)
+
         coarse = F.pixel_shuffle(_run(self.coarse, torch.cat([centre, neighbour], 1)), 4)
-        warped = warp(neighbour, coarse * unit, padding="border")
+        warped = warp(neighbour, in_pixels(coarse), padding="border")
         seen = torch.cat([centre, neighbour, coarse, warped], 1)
-        return (coarse + F.pixel_shuffle(_run(self.fine, seen), 2)) * unit
+        return in_pixels(coarse + F.pixel_shuffle(_run(self.fine, seen), 2))
 
     def padded(self, centre: Tensor, neighbour: Tensor) -> Tensor:
         """`forward` for frames of any size."""

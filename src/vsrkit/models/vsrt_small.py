@@ -43,9 +43,9 @@ from vsrkit.models.layers.hypothesis_attention import (
     attend_to_flows,
     attend_to_frames,
 )
+from vsrkit.models.layers.padding import check_size
 from vsrkit.models.layers.span_attention import SpanAttention, Tokens
 from vsrkit.models.layers.stacked_pixels import (
-    check_size,
     enlarge_flow,
     reduce_to_grid,
     stack_pixels,
@@ -354,6 +354,8 @@ def _flow_network(config: SmallConfig) -> nn.Module:
 
 class DirectTail(nn.Module):
     """One convolution to 48 channels and one pixel shuffle; its initial output is zero."""
+
+    int8_convolutions = ("conv",)
 
     def __init__(self, channels: int) -> None:
         super().__init__()

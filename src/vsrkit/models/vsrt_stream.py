@@ -20,8 +20,8 @@ from torch import Tensor, nn
 from vsrkit.models.anatomy import Anatomy, Flow, Switch
 from vsrkit.models.layers.blocks import Tower, conv3x3, joined, step_through, upsample_bilinear
 from vsrkit.models.layers.flow import LightFlow, warp
+from vsrkit.models.layers.padding import check_size
 from vsrkit.models.layers.stacked_pixels import (
-    check_size,
     enlarge_flow,
     reduce_to_grid,
     stack_pixels,
@@ -118,6 +118,8 @@ class VSRTStream(nn.Module):
 
 class StreamTail(nn.Module):
     """One convolution to 192 channels and one pixel shuffle; its initial output is zero."""
+
+    int8_convolutions = ("conv",)
 
     def __init__(self, channels: int) -> None:
         super().__init__()

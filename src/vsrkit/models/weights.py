@@ -18,8 +18,10 @@ from vsrkit.errors import WeightsError
 from vsrkit.hardware.files import temporary_path
 
 # Keys under which public files store their tensors, most preferred first.
-CONTAINERS = ("params_ema", "params", "state_dict", "model_state_dict", "model", "net")
-PREFIXES = ("module.", "generator.", "netG.")
+CONTAINERS = (
+    "params_ema", "params", "state_dict", "model_state_dict", "model", "net", "net_g", "generator",
+)  # fmt: skip
+WRAPPERS = ("module.", "_orig_mod.")  # of data-parallel training and of `torch.compile`
 # The network in files of mmediting and mmagic, beside discriminators, losses and data means, most
 # preferred first: these frameworks test with the average of the weights where there is one.
 GENERATORS = ("generator_ema.", "generator.")
@@ -27,6 +29,10 @@ GENERATORS = ("generator_ema.", "generator.")
 BOOKKEEPING = re.compile(
     r"(module\.)?((generator\.)?step_counter$|data_preprocessor\.|pixel_loss\.)"
 )
+
+
+# Buffers that are the same in every file of a network; some files leave them out.
+CONSTANTS = ("mean", "std")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +57,9 @@ def _read_safetensors(path: Path) -> Checkpoint:
         with safe_open(path, framework="pt") as file:
             about = json.loads((file.metadata() or {}).get("vsrkit", "{}"))
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError, json.JSONDecodeError) as error:
+        if not isinstance(about, dict) or not isinstance(about.get("config", {}), dict):
+            raise ValueError("its metadata are no JSON object")
+    except (SafetensorError, OSError, ValueError, RecursionError) as error:
         raise WeightsError(
             f"{path} is not a complete safetensors file ({error}); fetch or save it again"
         ) from error
@@ -98,7 +106,7 @@ def strip_prefix(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     Such as `module.` of data-parallel training and `generator.` of mmediting.
     """
     tensors = {name: value for name, value in tensors.items() if not BOOKKEEPING.match(name)}
-    for prefix in (PREFIXES[0], *GENERATORS, *PREFIXES):
+    for prefix in (*WRAPPERS, *GENERATORS, *WRAPPERS, "netG."):
         named = {n.removeprefix(prefix): v for n, v in tensors.items() if n.startswith(prefix)}
         if named and (len(named) == len(tensors) or prefix in GENERATORS):
             tensors = named
@@ -138,10 +146,13 @@ def fill(
 ) -> None:
     """Copy `tensors` into `model`; names and shapes must match one to one.
 
+    Only constant buffers (CONSTANTS) may be missing; those of the model are kept.
+
     source: where the tensors come from, for error messages
     public_name: vsrkit's tensor name -> the name in `tensors`
     """
-    wanted = {public_name(name): value for name, value in model.state_dict().items()}
+    own = {public_name(name): value for name, value in model.state_dict().items()}
+    wanted = {n: v for n, v in own.items() if n in tensors or n.split(".")[-1] not in CONSTANTS}
     for name, value in wanted.items():
         found = tensors.get(name)
         if found is None:

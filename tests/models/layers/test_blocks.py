@@ -128,11 +128,13 @@ def test_changed_weights_are_packed_again():
 
 def test_packed_weights_are_freed_with_their_layer():
     block = block_of()
+    gc.collect()
+    before = len(blocks._packed)  # of models that other tests keep
     with torch.no_grad():
         block(features(1, 16, 8, 8))
     del block
     gc.collect()
-    assert not [conv for conv in blocks._packed if conv.in_channels == 16]
+    assert len(blocks._packed) <= before
 
 
 def test_other_inputs_are_not_fused():

@@ -10,6 +10,8 @@ from tests.paths import GOLDEN
 from vsrkit.models.layers.flow import (
     LightFlow,
     SPyNet,
+    _lucas_kanade_bands,
+    _lucas_kanade_step,
     compose_flows,
     spynet_basicsr_name,
     spynet_public_name,
@@ -187,3 +189,9 @@ def test_light_flow_of_equal_frames_is_zero():
     # a warp by nothing is exact but for the rounding of its coordinates
     assert there.abs().max() < 1e-3
     assert back.abs().max() < 1e-3
+
+
+@pytest.mark.parametrize("size", [(7, 900), (90, 640), (61, 33)])
+def test_bands_of_rows_have_the_bits_of_whole_frames(size):
+    a, b = torch.rand(2, 2, 1, *size, generator=torch.Generator().manual_seed(size[0]))
+    assert torch.equal(_lucas_kanade_bands(a, b), _lucas_kanade_step(a, b))

@@ -35,7 +35,7 @@ def test_every_entry_of_the_table(name):
     assert found.purpose == ("SR" if found.scale > 1 else "Restoration")
     assert (found.input_channels, found.output_channels) == (3, 3)
     assert found.tiling is ModelTiling.SUPPORTED
-    assert (found.supports_half, found.supports_bfloat16) == (False, True)
+    assert (found.supports_half, found.supports_bfloat16) == (True, True)
     assert found.context == model.spec.context
     assert found.frames is None or found.frames == found.context.size > 1
     sizes = found.size_requirements

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from tests.models.zoo.pair import install_pair
 
 import vsrkit
 from vsrkit.errors import UnknownModelError, VsrkitError, WeightsError
@@ -45,6 +46,9 @@ def same_weights(a, b):
         lambda s: {"params": {"wrong": torch.zeros(1)}, "params_ema": s},
         lambda s: {"module." + k: v for k, v in s.items()},
         lambda s: {"state_dict": {"module." + k: v for k, v in s.items()}},
+        lambda s: {"module._orig_mod." + k: v for k, v in s.items()},
+        lambda s: {"generator": s, "epoch": 3},
+        lambda s: {k: v for k, v in s.items() if not k.endswith((".mean", ".std"))},
         lambda s: (
             {"module.step_counter": torch.ones(1)}
             | {"module.generator." + k: v for k, v in s.items()}
@@ -200,6 +204,12 @@ def test_an_unknown_name_suggests_the_nearest():
         load_model("EDVR-M")
 
 
+def test_an_unknown_name_unlike_any_other_gets_no_suggestion():
+    with pytest.raises(UnknownModelError) as error:
+        load_model("upscaler9000")
+    assert str(error.value) == "no model called 'upscaler9000'; `vsrkit models` lists all"
+
+
 def test_every_listed_model_can_be_built():
     assert vsrkit.list_models() == list_models()
     for name in list_models():
@@ -238,3 +248,42 @@ def test_the_default_model_is_the_cheapest_that_is_large_enough(
 ):
     monkeypatch.setattr(zoo, "local_weights", lambda name: name if name in installed else None)
     assert zoo.default_model(factor) == expected
+
+
+def test_a_sharpness_interpolates_the_weights_of_a_pair(monkeypatch, tmp_path):
+    install_pair(monkeypatch, tmp_path)
+    soft, sharp = load_model("soft"), load_model("sharp")
+    for name in ("soft", "sharp"):
+        assert same_weights(load_model(name, sharpness=0), soft)
+        assert same_weights(load_model(name, sharpness=1), sharp)
+        middle = load_model(name, sharpness=0.25)
+        assert not middle.training
+        for key, weights in middle.named_parameters():
+            a, b = soft.get_parameter(key).double(), sharp.get_parameter(key).double()
+            torch.testing.assert_close(weights.double(), a + (b - a) / 4, rtol=1e-6, atol=1e-8)
+    assert same_weights(load_model("soft"), soft)
+
+
+def test_the_default_model_has_a_sharper_companion_in_the_package():
+    soft, sharp = load_model("vsrt-s-web"), load_model("vsrt-s-vivid")
+    assert not same_weights(soft, sharp)
+    assert same_weights(load_model("vsrt-s-web", sharpness=0), soft)
+    assert same_weights(load_model("vsrt-s-web", sharpness=1), sharp)
+
+
+def test_a_sharpness_that_no_pair_has_is_an_error(monkeypatch, tmp_path):
+    install_pair(monkeypatch, tmp_path, sharp=False)
+    with pytest.raises(VsrkitError, match="vsrt-m has no sharper companion; a sharpness is for "):
+        load_model("vsrt-m", sharpness=0.5)
+    for wrong in (-0.1, 1.01, float("nan")):
+        with pytest.raises(VsrkitError, match="a sharpness is a number from 0 to 1, not"):
+            load_model("soft", sharpness=wrong)
+    with pytest.raises(WeightsError, match="soft needs the weights of sharp, which are not inst"):
+        load_model("soft", sharpness=0.5)
+
+
+def test_companions_have_the_same_configuration():
+    for entry in zoo.MODELS.values():
+        if entry.sharper:
+            companion = zoo.MODELS[entry.sharper]
+            assert (companion.architecture, companion.config) == (entry.architecture, entry.config)

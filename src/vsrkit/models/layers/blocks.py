@@ -139,9 +139,12 @@ def conv3x3(inputs: int, outputs: int, stride: int = 1) -> nn.Conv2d:
     return nn.Conv2d(inputs, outputs, 3, stride, 1)
 
 
-def activated(conv: nn.Conv2d, x: Tensor, slope: float) -> Tensor:
-    """LeakyReLU(conv(x)) for a 3x3 convolution of (N, C, H, W), fused if possible."""
-    if can_fuse(x, conv.weight):
+def activated(conv: nn.Module, x: Tensor, slope: float) -> Tensor:
+    """LeakyReLU(conv(x)) for a 3x3 convolution of (N, C, H, W), fused if possible.
+
+    conv: an `nn.Conv2d`, or what replaces one, such as `Int8Conv`
+    """
+    if isinstance(conv, nn.Conv2d) and can_fuse(x, conv.weight):
         return fused_activation(x, conv, slope)
     return F.leaky_relu_(conv(x), slope)
 
@@ -280,6 +283,8 @@ class FrameNorm(nn.LayerNorm):
 
 class TwoStageTail(nn.Module):
     """Features to RGB at x4: two pixel-shuffle stages, one or two convolutions at full size."""
+
+    int8_convolutions = ("upconv1", "upconv2", "conv_hr")
 
     def __init__(
         self,

@@ -4,7 +4,6 @@ Convention: a flow is (N, 2, H, W) in pixels, channel 0 = u (right), channel 1 =
 `flow_to_prev[t]` is where each pixel of frame t is in frame t-1.
 """
 
-import math
 import re
 from collections.abc import Mapping
 from itertools import pairwise
@@ -20,6 +19,8 @@ IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
 ROW_CHANNELS = 16  # fewest channels for which `_warp_rows` is faster than `grid_sample`
 LK_DAMPING = 1e-3  # added to the squared slopes: no motion where there is no texture
+LK_REACH = 5  # rows that a step sees in each direction: one of the slopes, two of each box
+LK_BAND = 25_000  # values of a frame that are processed at once
 LK_LIMIT = 1.0  # largest step in pixels: about as far as a slope is valid
 HS_SMOOTHNESS = 0.1  # weight of a change of the flow, against a change of brightness (0 ... 1)
 HS_COARSEST = 16  # shortest side of the coarsest pyramid level, in pixels
@@ -127,11 +128,11 @@ class SPyNet(nn.Module):
         """Where each pixel of `reference` is in `neighbour`: (N, 3, H, W) twice -> (N, 2, H, W)."""
         h, w = reference.shape[-2:]
         step = 2 ** (len(self.levels) - 1)
-        size = (math.ceil(h / step) * step, math.ceil(w / step) * step)
+        size = (h + -h % step, w + -w % step)
         # The convolutions may run in bfloat16; the flow, in pixels, stays float32.
         flow = self._coarse_to_fine(resize(reference, size), resize(neighbour, size))
-        ratio = torch.tensor([w / size[1], h / size[0]], device=flow.device)
-        return resize(flow, (h, w)) * ratio.view(1, 2, 1, 1)
+        u, v = resize(flow, (h, w)).unbind(1)
+        return torch.stack([u * (w / size[1]), v * (h / size[0])], 1)
 
     def _coarse_to_fine(self, reference: Tensor, neighbour: Tensor) -> Tensor:
         references = self._pyramid(reference)
@@ -213,7 +214,7 @@ class LightFlow(nn.Module):
     def coarse_to_fine(self, a: Tensor, b: Tensor) -> list[Tensor]:
         """Both flows (N, 4, H', W') after each level, in pixels of that level's grid."""
         step = 2 ** len(self.levels)
-        size = [math.ceil(side / step) * step for side in a.shape[-2:]]
+        size = [side + -side % step for side in a.shape[-2:]]
         a_levels, b_levels = self._pyramid(pad_to(a, *size)), self._pyramid(pad_to(b, *size))
         n, _, grid_h, grid_w = a_levels[0].shape
         flows = torch.zeros(n, 4, grid_h, grid_w, device=a.device)
@@ -274,8 +275,24 @@ def lucas_kanade(reference: Tensor, neighbour: Tensor, flow: Tensor, steps: int 
     refined = flow
     for _ in range(steps):
         warped = warp(neighbour, refined, padding="border")
-        refined = refined + _lucas_kanade_step(reference, warped)
+        refined = refined + _lucas_kanade_bands(reference, warped)
     return box_mean(refined, 3) - flow
+
+
+def _lucas_kanade_bands(a: Tensor, b: Tensor) -> Tensor:
+    """`_lucas_kanade_step` on a few rows at a time, whose sums stay in the processor's cache.
+
+    The result is the same bit by bit: a step sees `LK_REACH` rows above and below, and what a band
+    has in place of more is cut off. Takes less than half of the time of whole frames.
+    """
+    n, _, height, width = a.shape
+    rows = max(LK_REACH, LK_BAND // (n * width))
+    bands = []
+    for first in range(0, height, rows):
+        start, stop = max(0, first - LK_REACH), min(height, first + rows + LK_REACH)
+        band = _lucas_kanade_step(a[..., start:stop, :], b[..., start:stop, :])
+        bands.append(band[..., first - start :, :][..., : min(rows, height - first), :])
+    return torch.cat(bands, -2)
 
 
 def _lucas_kanade_step(a: Tensor, b: Tensor) -> Tensor:

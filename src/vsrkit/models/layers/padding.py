@@ -1,10 +1,26 @@
-"""Pad clips to sizes and lengths that a model accepts."""
+"""Check and pad clips to sizes and lengths that a model accepts."""
 
 import torch
 from torch import Tensor
 
+from vsrkit.errors import VsrkitError
 from vsrkit.models.layers.blocks import pad_to
 from vsrkit.models.spec import Spec
+
+
+def check_size(clip: Tensor, spec: Spec) -> None:
+    """Raise an error unless frames (..., H, W) have a size that the model accepts."""
+    height, width = clip.shape[-2:]
+    if min(height, width) < spec.minimum:
+        raise VsrkitError(
+            f"frames must be at least {spec.minimum}x{spec.minimum}, got {height}x{width}; "
+            "upscale_frames pads smaller ones"
+        )
+    if height % spec.multiple or width % spec.multiple:
+        raise VsrkitError(
+            f"height and width must be multiples of {spec.multiple}, got {height}x{width}; "
+            "upscale_frames pads others"
+        )
 
 
 def padded_size(height: int, width: int, spec: Spec) -> tuple[int, int]:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from vsrkit.models.layers.blocks import conv3x3
 
-BLOCK = 8  # patches along the side of a block; affects speed, not the result
+BLOCK = 5  # patches along the side of a block; affects speed, not the result
 HIDDEN = -1e4  # similarity of masked patches; finite, so that padding cannot result in NaN
 
 
@@ -57,12 +57,11 @@ class SpanAttention(nn.Module):
         """Queries, keys and values of a frame (B, C, H, W), computed once per frame."""
         q, k, v = (part.chunk(self.heads, 1) for part in self.to_qkv(x).chunk(3, 1))
         shifts = [self.shift(head) for head in range(self.heads)]
-        inside = torch.ones_like(q[0][:1, :1])
         return Tokens(
             queries=[self._blocks(part, shift) for part, shift in zip(q, shifts, strict=True)],
             keys=[self._grid(part, shift) for part, shift in zip(k, shifts, strict=True)],
             values=[self._grid(part, shift) for part, shift in zip(v, shifts, strict=True)],
-            hidden=[self._grid(inside, shift).amax(-1, keepdim=True) == 0 for shift in shifts],
+            hidden=[self._outside_frame(x, shift) for shift in shifts],
             size=(x.shape[-2], x.shape[-1]),
         )
 
@@ -76,9 +75,9 @@ class SpanAttention(nn.Module):
 
     def _head(self, head: int, frame: Tokens, near: Mapping[int, Tokens]) -> Tensor:
         """One head, with its shifted grid: -> (B, width / heads, H, W)."""
-        rows = []
+        rows, values = [], torch.stack([other.values[head] for other in near.values()], 1)
         for row, weights in enumerate(self.weights(head, frame, near)):
-            v = torch.cat([self._spans(other.values[head], row) for other in near.values()], 2)
+            v = self._spans(values, row)
             rows.append(weights.to(v.dtype) @ v)
         return self._frame(torch.stack(rows, 1), self.shift(head), frame.size)
 
@@ -89,10 +88,11 @@ class SpanAttention(nn.Module):
         begin `span` patches above and to the left of it.
         """
         bias = torch.cat([self._bias(head, distance) for distance in near], 1)
+        keys = torch.stack([other.keys[head] for other in near.values()], 1)
         for row in range(frame.queries[head].shape[1]):
             q = frame.queries[head][:, row]  # (B, J, BLOCK^2, d)
-            k = torch.cat([self._spans(other.keys[head], row) for other in near.values()], 2)
-            hidden = self._spans(frame.hidden[head], row)[..., 0].repeat(1, 1, len(near))
+            k = self._spans(keys, row)
+            hidden = self._spans(frame.hidden[head][:, None], row)[..., 0].repeat(1, 1, len(near))
             similarity = q * q.shape[-1] ** -0.5 @ k.transpose(-1, -2) + bias.to(q.dtype)
             similarity = similarity.masked_fill(hidden[:, :, None], HIDDEN)
             yield similarity.softmax(-1)
@@ -106,6 +106,18 @@ class SpanAttention(nn.Module):
         margin = self.span * self.patch
         x = F.pad(x, self._padding(x, shift, shift + margin, margin))
         return rearrange(x, "b c (i p) (j q) -> b i j (p q c)", p=self.patch, q=self.patch)
+
+    def _outside_frame(self, x: Tensor, shift: int) -> Tensor:
+        """Patches of the grid of a frame that have no pixel of it: (1, I', J', 1)."""
+        margin = self.span * self.patch
+        left, right, top, bottom = self._padding(x, shift, shift + margin, margin)
+
+        def outside(before: int, size: int, after: int) -> Tensor:
+            starts = torch.arange(0, before + size + after, self.patch, device=x.device)
+            return (starts + self.patch <= before) | (starts >= before + size)
+
+        rows, columns = outside(top, x.shape[-2], bottom), outside(left, x.shape[-1], right)
+        return (rows[:, None] | columns)[None, ..., None]
 
     def _blocks(self, x: Tensor, shift: int) -> Tensor:
         """(B, c, H, W) -> (B, I, J, BLOCK^2, p * p * c)."""
@@ -125,11 +137,11 @@ class SpanAttention(nn.Module):
         down, right = (-(size + shift) % side + after for size in x.shape[-2:])
         return before, right, before, down
 
-    def _spans(self, grid: Tensor, row: int) -> Tensor:
-        """The tokens in reach of one row of blocks: (B, I', J', d) -> (B, J, side^2, d)."""
+    def _spans(self, grids: Tensor, row: int) -> Tensor:
+        """The tokens in reach of one row of blocks: (B, F, I', J', d) -> (B, J, F * side^2, d)."""
         side = BLOCK + 2 * self.span
-        band = grid[:, row * BLOCK : row * BLOCK + side]
-        return rearrange(band.unfold(2, side, BLOCK), "b m j d n -> b j (m n) d")
+        band = grids[:, :, row * BLOCK : row * BLOCK + side]
+        return rearrange(band.unfold(3, side, BLOCK), "b f m j d n -> b j (f m n) d")
 
     def _bias(self, head: int, distance: int) -> Tensor:
         """(BLOCK^2, side^2): the position code of each key, HIDDEN outside of the neighbourhood."""

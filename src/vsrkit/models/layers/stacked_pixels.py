@@ -4,10 +4,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vsrkit.errors import VsrkitError
 from vsrkit.models.layers.blocks import memory_format_of, upsample_bilinear
 from vsrkit.models.layers.flow import warp
-from vsrkit.models.spec import Spec
 
 
 def stack_pixels(frame: Tensor, stack: int) -> Tensor:
@@ -48,18 +46,3 @@ def stacked_weight(weight: Tensor, stack: int) -> Tensor:
     """
     colours, features = weight[:, :3], weight[:, 3:]
     return torch.cat([colours.repeat_interleave(stack**2, 1) / stack**2, features], 1)
-
-
-def check_size(clip: Tensor, spec: Spec) -> None:
-    """Raise an error unless frames (..., H, W) have a size that the model accepts."""
-    height, width = clip.shape[-2:]
-    if min(height, width) < spec.minimum:
-        raise VsrkitError(
-            f"frames must be at least {spec.minimum}x{spec.minimum}, got {height}x{width}; "
-            "upscale_frames pads smaller ones"
-        )
-    if height % spec.multiple or width % spec.multiple:
-        raise VsrkitError(
-            f"height and width must be multiples of {spec.multiple}, got {height}x{width}; "
-            "upscale_frames pads others"
-        )

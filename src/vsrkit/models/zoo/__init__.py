@@ -1,5 +1,6 @@
 """Build, load and save the models that `zoo/table.py` lists."""
 
+import json
 import logging
 from collections.abc import Mapping
 from dataclasses import asdict, fields, replace
@@ -7,6 +8,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+import torch
+from pydantic import TypeAdapter, ValidationError
 from torch import nn
 
 from vsrkit.errors import UnknownModelError, VsrkitError, WeightsError
@@ -56,17 +59,25 @@ def build_model(name: str, *, frames: int | None = None) -> nn.Module:
 
 
 def load_model(
-    name_or_path: str | Path, frames: int | None = None, *, heads: int | None = None
+    name_or_path: str | Path,
+    frames: int | None = None,
+    *,
+    heads: int | None = None,
+    sharpness: float | None = None,
 ) -> nn.Module:
     """Load a model in evaluation mode.
 
     name_or_path: one of `list_models()`, a vsrkit weight file, or a public checkpoint
     frames: length of the window, for models that accept several; files do not store it
     heads: of attention; tensor shapes do not determine it, 1 in all files of the authors
+    sharpness: from 0 to 1, weights between those of a model and of its sharper companion, for the
+        names of either; None for the weights of the name
 
     A named model without installed weights gets initial, untrained ones, and a warning is logged.
     """
     name = str(name_or_path)
+    if sharpness is not None:
+        return _load_between(name, sharpness, frames, heads)
     if name in MODELS:
         return _load_entry(name, frames, heads)
     path = Path(name_or_path)
@@ -86,6 +97,30 @@ def _load_entry(name: str, frames: int | None, heads: int | None) -> nn.Module:
             name,
         )
     return model
+
+
+def _load_between(name: str, sharpness: float, frames: int | None, heads: int | None) -> nn.Module:
+    """The model whose weights are those of a pair, weighted by 1 - sharpness and sharpness."""
+    pairs = {soft: (soft, entry.sharper) for soft, entry in MODELS.items() if entry.sharper}
+    pairs |= {pair[1]: pair for pair in pairs.values()}
+    if name not in pairs:
+        known = ", ".join(pairs) or "no model of this version"
+        raise VsrkitError(f"{name} has no sharper companion; a sharpness is for {known}")
+    if not 0 <= sharpness <= 1:
+        raise VsrkitError(f"a sharpness is a number from 0 to 1, not {sharpness}")
+    for needed in pairs[name]:
+        if local_weights(needed) is None:
+            raise WeightsError(
+                f"a sharpness of {name} needs the weights of {needed}, which are not installed; "
+                "`vsrkit weights list` says where they come from"
+            )
+    soft, sharp = (_load_entry(each, frames, heads) for each in pairs[name])
+    # Two products and a sum, each rounded to float32: the same on every processor, unlike a fused
+    # operation. The weights of 0 and 1 are exactly those of the two models.
+    with torch.no_grad():
+        for key, weights in soft.named_parameters():
+            weights.copy_(weights * (1 - sharpness) + sharp.get_parameter(key) * sharpness)
+    return soft
 
 
 def _build(architecture: str, config: Any, **options: int | None) -> nn.Module:
@@ -159,13 +194,31 @@ def _load_own(
         )
     architecture = ARCHITECTURES[about["architecture"]]
     try:
-        config = architecture.config(**_with_tuples(about.get("config", {})))
+        config = _checked(architecture.config(**_with_tuples(about.get("config", {}))), checkpoint)
         config = with_options(config, frames=frames, heads=heads)
         model = architecture.build(config).eval()
     except (TypeError, ValueError, RuntimeError) as error:
         raise WeightsError(f"{path} has invalid metadata: {error}") from error
     fill(model, checkpoint.tensors, source=str(path))
     return model
+
+
+def _checked(config: Any, checkpoint: Checkpoint) -> Any:
+    """The config of a file, of which every value has the right type and a possible size."""
+    # From JSON, where strict types leave lists as tuples.
+    try:
+        TypeAdapter(type(config)).validate_json(json.dumps(asdict(config)), strict=True)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise ValueError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+    tensors = checkpoint.tensors
+    # Blocks, channels and windows are all counted by the tensors; a damaged number of a billion
+    # would take hours to build.
+    most = max(1024, len(tensors), *(side for value in tensors.values() for side in value.shape))
+    for name, value in asdict(config).items():
+        if isinstance(value, int | float) and abs(value) > most:
+            raise ValueError(f"{name} = {value} does not fit the tensors")
+    return config
 
 
 def _with_tuples(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -177,8 +230,7 @@ def load_spynet(path: str | Path) -> SPyNet:
     """Load a SPyNet from a file, in either public naming style."""
     tensors = spynet_translate(read_checkpoint(Path(path)).tensors)
     flow = SPyNet()
-    buffers = {name: value for name, value in flow.named_buffers() if name not in tensors}
-    fill(flow, tensors | buffers, source=str(path), public_name=spynet_public_name)
+    fill(flow, tensors, source=str(path), public_name=spynet_public_name)
     return flow.eval()
 
 
@@ -206,7 +258,6 @@ def with_options(config: Any, **options: Any) -> Any:
 
 
 def _unknown(name: str) -> UnknownModelError:
-    nearest = get_close_matches(name.lower(), MODELS, n=1, cutoff=0)[0]
-    return UnknownModelError(
-        f"no model called {name!r}; did you mean {nearest!r}? `vsrkit models` lists all"
-    )
+    near = get_close_matches(name.lower(), MODELS, n=1)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    return UnknownModelError(f"no model called {name!r}; {hint}`vsrkit models` lists all")

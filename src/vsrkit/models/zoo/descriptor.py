@@ -91,8 +91,10 @@ class VideoModelDescriptor:
     input_channels, output_channels: RGB
     size_requirements: of the frames that `model` accepts
     tiling: whether frames may be cut into overlapping tiles
-    supports_half: whether it was tested in float16 (no model was)
-    supports_bfloat16: whether it runs under `torch.autocast` in bfloat16
+    supports_half, supports_bfloat16: whether clips in float16 and bfloat16 give results close to
+        those of float32. The weights of `model` stay in float32, and so do its flows and
+        positions: a descriptor runs it under `torch.autocast`. The contract tests compare every
+        architecture.
     frames: that one call of `model` takes; None for any number
     context: how frames are passed to it: `Window`, `Segments` or `Carried` (docs/adding-a-model.md)
     """
@@ -105,7 +107,7 @@ class VideoModelDescriptor:
     output_channels: int = 3
     size_requirements: SizeRequirements
     tiling: ModelTiling = ModelTiling.SUPPORTED
-    supports_half: bool = False
+    supports_half: bool = True
     supports_bfloat16: bool = True
     frames: int | None
     context: Context
@@ -125,17 +127,21 @@ class VideoModelDescriptor:
         """Upscale a clip of one shot: (B, T, 3, H, W) -> (B, T, 3, sH, sW), in [0, 1].
 
         clip: RGB in [0, 1], on the device of the model, of any length, height and width (networks
-            with `size_requirements.square` take at most that size)
+            with `size_requirements.square` take at most that size). The model computes in its
+            dtype, and so is the result.
 
-        The output equals that of `vsrkit.upscale_frames`, which needs less memory for long clips.
+        In float32, the output equals that of `vsrkit.upscale_frames`, which needs less memory for
+        long clips.
         """
         self._check(clip)
         spec: Spec = self.model.spec  # type: ignore[assignment]
         t, _, h, w = clip.shape[1:]
         size = padded_size(h, w, spec)
-        padded = torch.stack([pad_frames(each, *size, spec) for each in clip])
-        sr = torch.cat(list(self._run(padded, t, spec)), 1)
-        return sr[..., : h * spec.scale, : w * spec.scale].clamp(0, 1)
+        padded = torch.stack([pad_frames(each, *size, spec) for each in clip.float()])
+        rough = clip.dtype in (torch.float16, torch.bfloat16)
+        with torch.autocast(clip.device.type, clip.dtype if rough else None, enabled=rough):
+            sr = torch.cat(list(self._run(padded, t, spec)), 1)
+        return sr[..., : h * spec.scale, : w * spec.scale].clamp(0, 1).to(clip.dtype)
 
     def _run(self, clip: Tensor, length: int, spec: Spec) -> Iterator[Tensor]:
         """The output of one window, segment or clip after the other."""

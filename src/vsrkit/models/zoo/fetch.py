@@ -158,8 +158,9 @@ def get_weights(
 
 def _target(name: str) -> Path:
     if name not in MODELS:
-        known = ", ".join(row.name for row in list_weights())
-        raise UnknownModelError(f"no model called {name!r}; weights exist for {known}")
+        raise UnknownModelError(
+            f"no model called {name!r}; `vsrkit weights list` shows the models with weights"
+        )
     if not MODELS[name].weights:
         raise WeightsError(f"{name} has no weights; `vsrkit weights list` shows the models that do")
     return cache_directory() / "weights" / f"{name}.safetensors"

@@ -120,6 +120,8 @@ class Entry:
     summary: one line for the list of models
     licence: of the public weights
     weights: whether it has a weight file, NAME.safetensors in the package or the cache directory
+    sharper: the model of the same configuration that was trained from this one to look sharper;
+        weights between both are models, too
     """
 
     architecture: str
@@ -127,6 +129,7 @@ class Entry:
     summary: str
     licence: str = "Apache-2.0"
     weights: bool = True
+    sharper: str = ""
 
 
 MODELS: dict[str, Entry] = {
@@ -141,6 +144,10 @@ MODELS: dict[str, Entry] = {
         "vsrt-small",
         vsrt_small.SMALL,
         "vsrt-s for compressed video; the default of `upscale`",
+        sharper="vsrt-s-vivid",
+    ),
+    "vsrt-s-vivid": Entry(
+        "vsrt-small", vsrt_small.SMALL, "vsrt-s-web trained to look sharper (`--sharpness`)"
     ),
     "vsrt-m": Entry("vsrt-small", vsrt_small.MEDIUM, "Larger VSR-Transformer, slower and better"),
     "vsrt-s-x2": Entry(
