@@ -7,6 +7,7 @@ from scipy.ndimage import gaussian_filter
 from torch import Tensor
 
 from vsrkit.data.degrade import BD, BI, CRF, degradation_named, degrade, degrade_frames
+from vsrkit.data.recompress import MPEG4, VP9
 from vsrkit.errors import DataError
 from vsrkit.models.layers.resample import imresize
 
@@ -113,8 +114,10 @@ def test_degradations_by_name() -> None:
     assert degradation_named("BI") == BI()
     assert degradation_named("bd-matlab12", 2) == BD(2, "matlab12")
     assert degradation_named("crf35") == CRF(35)
+    assert degradation_named("vp9-crf33", 2) == CRF(33, 2, VP9)
     assert "x264 --crf 35" in str(CRF(35))
-    for wrong in ("crf", "crf99", "jpeg"):
+    assert str(CRF(4, codec=MPEG4)) == "mpeg4-q4 x4 (BI, then mpeg4, yuv420p)"
+    for wrong in ("crf", "crf99", "jpeg", "mpeg4-q0", "x265-crf"):
         with pytest.raises(DataError):
             degradation_named(wrong)
 

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from vsrkit.data.clips import Clip
+from vsrkit.evaluate.perceptual import LPIPS, VGG16
 from vsrkit.models.basicvsr import BasicVSR, BasicVSRConfig
 from vsrkit.models.vsrt_small import SmallConfig, VSRTSmall
 from vsrkit.models.zoo import save_model
@@ -110,3 +111,12 @@ def short_run(videos: Path, model: Path, folder: Path, /, **changes: object) -> 
 def config(videos: Path, tiny_model: Path, tmp_path: Path) -> Callable[..., TrainConfig]:
     """`short_run` in `tmp_path`."""
     return partial(short_run, videos, tiny_model, tmp_path)
+
+
+def random_vgg_lpips() -> LPIPS:
+    """LPIPS with random weights of VGG16, in place of the downloaded ones."""
+    torch.manual_seed(0)
+    metric = LPIPS(VGG16())
+    for head in metric.heads:
+        torch.nn.init.uniform_(head)
+    return metric.eval().requires_grad_(False)

@@ -41,6 +41,9 @@ def test_a_clip_of_twice_the_frames_needs_twice_the_memory():
     assert long == pytest.approx(2 * short, rel=0.2)  # the ends of a clip have one neighbour less
     recomputed = with_overrides(config, ["activation_checkpointing=true"])
     assert clip_bytes(model, recomputed, PLAIN, "cpu") < short
+    # The discriminator keeps its features of the output and of HR.
+    judged = with_overrides(config, ["losses.gan=0.1"])
+    assert clip_bytes(model, judged, PLAIN, "cpu") > 1.5 * short
 
 
 @pytest.mark.parametrize(

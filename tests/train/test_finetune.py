@@ -5,13 +5,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tests.train.conftest import moving_picture, write_video
+from tests.train.conftest import moving_picture, random_vgg_lpips, write_video
 from typer.testing import CliRunner
 
 from vsrkit.cli import app
 from vsrkit.errors import DataError, StoppedError, WeightsError
-from vsrkit.models.zoo import load_model
+from vsrkit.evaluate.perceptual import load_lpips
+from vsrkit.models.zoo import build_model, load_model
 from vsrkit.train import finetune as module
+from vsrkit.train import perceptual, validation
 from vsrkit.train.finetune import Finetuned, finetune
 
 
@@ -37,7 +39,7 @@ def test_writes_a_model_and_reports_the_gain(footage, tiny_model, tmp_path):
 
 
 def test_writes_the_old_weights_if_the_new_are_worse(footage, tiny_model, tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "score", lambda *_: (99.0, None))
+    monkeypatch.setattr(module, "score", lambda *_, **__: (99.0, None))
     output = tmp_path / "mine.safetensors"
     result = finetune([footage], output, model=str(tiny_model), steps=2, **SMALL)
     assert not result.better
@@ -93,3 +95,37 @@ def test_the_command_passes_its_options(footage, tmp_path, monkeypatch):
     assert "30.000 dB before, 31.000 dB after (+1.000 dB): new weights written" in run.output
     assert passed["videos"] == [footage]
     assert passed["steps"] == 9
+
+
+def test_for_eyes_lpips_decides(footage, tiny_model, tmp_path, monkeypatch):
+    """The loss has all terms; the score before and after is LPIPS, where lower is better."""
+    monkeypatch.setattr(perceptual, "load_lpips", lambda network: random_vgg_lpips())
+    monkeypatch.setattr(module, "load_lpips", lambda network: None)
+    scored = []
+
+    def mean_lpips(sr, hr):
+        scored.append(len(sr))
+        return 0.5 if len(scored) == 1 else 0.4  # before, then the only validation
+
+    monkeypatch.setattr(validation, "mean_lpips", mean_lpips)
+    output = tmp_path / "mine.safetensors"
+    result = finetune([footage], output, model=str(tiny_model), goal="eyes", steps=2, **SMALL)
+    assert (result.before, result.after, result.better) == (0.5, 0.4, True)
+    assert "LPIPS 0.5000 before, LPIPS 0.4000 after (-0.1000): new weights" in str(result)
+    assert not Finetuned(0.4, 0.5, "lpips").better
+
+
+def test_for_eyes_models_without_flow_have_the_other_terms():
+    model = build_model("vespcn")
+    losses = module._settings("eyes", model)["losses"]
+    assert (losses.steadiness, losses.gan_frames) == (0.0, 1)
+    assert losses.gan > 0
+
+
+def test_for_eyes_without_the_weights_of_lpips_fails_before_training(
+    footage, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("VSRKIT_CACHE", str(tmp_path / "cache"))
+    load_lpips.cache_clear()
+    with pytest.raises(WeightsError, match="vsrkit weights get lpips"):
+        finetune([footage], tmp_path / "a.safetensors", goal="eyes")

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
-from tests.train.conftest import moving_picture, write_cache
+from tests.train.conftest import moving_picture, random_vgg_lpips, write_cache
 
 from vsrkit.data.random_degradation import Fixed
 from vsrkit.errors import DataError, StoppedError, VsrkitError
@@ -22,10 +22,12 @@ from vsrkit.hardware.device import Precision
 from vsrkit.models.bicubic import Bicubic, BicubicConfig
 from vsrkit.models.vsrt import VSRT, VSRTConfig
 from vsrkit.models.zoo import load_model
-from vsrkit.train import loop, losses, run_files
+from vsrkit.train import loop, losses, perceptual, run_files, validation
+from vsrkit.train.adversarial import Discriminator, load_discriminator
 from vsrkit.train.config import ConfigError, Source
 from vsrkit.train.divergence import DivergedError
 from vsrkit.train.loop import train
+from vsrkit.train.loss_config import Losses
 from vsrkit.train.losses import charbonnier
 from vsrkit.train.run_files import CheckpointError, RunLog
 from vsrkit.train.run_setup import set_training_layout
@@ -61,9 +63,18 @@ def test_a_run_writes_models_that_can_be_loaded(config, caplog):
         assert model(torch.rand(1, 2, 3, 16, 16)).shape == (1, 2, 3, 64, 64)
 
 
-@pytest.mark.parametrize("optimizer", ["adam", "muon"])
-def test_resume_is_exact(config, tmp_path, monkeypatch, optimizer):
-    straight = config(run_dir=str(tmp_path / "a"), optimizer=optimizer)
+EYES = Losses(
+    perceptual=0.5, gan=0.1, steadiness=1.0, grid=0.01, spectrum=0.01, colour=1.0,
+    perceptual_layers="esrgan", gan_frames=3, gan_from=2, discriminator_channels=8,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "terms"), [("adam", Losses()), ("muon", Losses()), ("muon", EYES)]
+)
+def test_resume_is_exact(config, tmp_path, monkeypatch, optimizer, terms):
+    monkeypatch.setattr(perceptual, "load_lpips", lambda network: random_vgg_lpips())
+    straight = config(run_dir=str(tmp_path / "a"), optimizer=optimizer, losses=terms)
     train(straight)
     broken = replace(straight, run_dir=str(tmp_path / "b"))
     compute, calls = loop.compute_gradients, []
@@ -80,6 +91,44 @@ def test_resume_is_exact(config, tmp_path, monkeypatch, optimizer):
     monkeypatch.setattr(loop, "compute_gradients", compute)
     train(broken, resume=True)
     assert_same_state(state(straight), state(broken))
+
+
+def test_a_run_with_all_terms_logs_each_and_keeps_its_discriminator(config, monkeypatch):
+    monkeypatch.setattr(perceptual, "load_lpips", lambda network: random_vgg_lpips())
+    c = config(losses=EYES, steps=4)
+    train(c)
+    first, *_, last = [row for row in read_log(c) if "loss" in row]
+    names = {
+        "charbonnier", "steadiness", "colour", "grid", "spectrum", "perceptual", "discriminator"
+    }  # fmt: skip
+    assert {key for key in first if key.startswith("loss_")} == {f"loss_{n}" for n in names}
+    assert last["loss_gan"] > 0  # from step 2 on
+    kept = state(c)
+    averages = {n for n in kept if n.startswith("discriminator_ema.")}
+    assert averages
+    assert not any("network" in name for name in kept)  # VGG16 is not part of the state
+    saved = Discriminator(9, 8)
+    load_discriminator(saved, Path(c.run_dir) / "discriminator.safetensors")
+    for name, value in saved.state_dict().items():
+        assert torch.equal(value, kept[f"discriminator_ema.{name}"])
+
+
+def test_the_best_weights_can_be_those_with_the_lowest_lpips(config, monkeypatch, caplog):
+    values = iter([0.5, 0.3, 0.4])
+    monkeypatch.setattr(validation, "mean_lpips", lambda sr, hr: next(values))
+    c = config(validation_metric="lpips", validate_every=2)
+    with caplog.at_level(logging.INFO, "vsrkit"):
+        progress = train(c)
+    assert (progress.best, progress.best_step) == (-0.3, 4)
+    assert "best LPIPS 0.3000 at step 4" in caplog.messages[-1]
+    assert [row["lpips"] for row in read_log(c) if "lpips" in row] == [0.5, 0.3, 0.4]
+
+
+def test_an_error_about_nan_names_the_term(config, monkeypatch):
+    plain = losses.temporal_change
+    monkeypatch.setattr(losses, "temporal_change", lambda *x: plain(*x) * float("nan"))
+    with pytest.raises(DivergedError, match="the loss term steadiness became nan in step 1"):
+        train(config(losses=Losses(steadiness=1.0)))
 
 
 def test_a_signal_saves_the_step_and_stops(config, tmp_path, monkeypatch):
@@ -120,7 +169,10 @@ def test_a_signal_to_all_processes_does_not_end_the_workers(config, monkeypatch)
 def test_accumulated_gradients_are_those_of_one_large_batch(config, tmp_path):
     found = []
     for name, size, times in (("a", 4, 1), ("b", 2, 2)):
-        c = config(run_dir=str(tmp_path / name), batch_size=size, accumulate=times, steps=1)
+        c = config(
+            run_dir=str(tmp_path / name), batch_size=size, accumulate=times, steps=1,
+            losses=Losses(gan=0.1, gan_frames=3, steadiness=1.0, discriminator_channels=8),
+        )  # fmt: skip
         train(c)
         found.append(state(c))
     key = "model.forward_tower.main.0.weight"

@@ -9,12 +9,24 @@ from vsrkit.models.rrn import RRN, RRNConfig
 from vsrkit.models.vsrt_small import SmallConfig, VSRTSmall
 from vsrkit.train.losses import (
     FLOOR,
-    PsnrLoss,
+    Charbonnier,
+    Colour,
+    Grid,
+    ModelLoss,
+    Output,
+    Psnr,
+    Spectrum,
+    Steadiness,
     charbonnier,
     square_error,
     temporal_change,
     weight_luma,
 )
+
+
+def psnr_loss(model, **options):
+    return ModelLoss(model, [Psnr(**options)])
+
 
 GOLDEN = np.load(paths.GOLDEN / "charbonnier.npz")
 
@@ -104,7 +116,7 @@ def test_easy_clips_weigh_as_much_as_hard_ones():
     lr = torch.rand(2, 3, 3, 4, 4)
     goal = Shift(0.0, 0.0)(lr).detach()
     model = Shift(0.2, 0.05)
-    loss = PsnrLoss(model)(lr, goal)["psnr"]
+    loss = psnr_loss(model)(lr, goal)["psnr"]
     assert loss.item() == pytest.approx((np.log(0.04 + FLOOR) + np.log(0.0025 + FLOOR)) / 2)
     loss.backward()
     # Reducing either error by a tenth gains the same, but for the floor.
@@ -115,7 +127,7 @@ def test_easy_clips_weigh_as_much_as_hard_ones():
 def test_errors_below_the_floor_count_little():
     lr = torch.rand(1, 3, 3, 4, 4)
     goal = Shift(0.0)(lr).detach()
-    assert PsnrLoss(Shift(1e-4))(lr, goal)["psnr"].item() == pytest.approx(np.log(FLOOR), abs=1e-3)
+    assert psnr_loss(Shift(1e-4))(lr, goal)["psnr"].item() == pytest.approx(np.log(FLOOR), abs=1e-3)
 
 
 @pytest.fixture
@@ -134,19 +146,21 @@ def test_steadiness_adds_the_temporal_change(preset):
     torch.manual_seed(1)
     lr, hr = torch.rand(2, 4, 3, 16, 16), torch.rand(2, 1, 3, 64, 64).expand(-1, 4, -1, -1, -1)
     with torch.no_grad():
-        found = PsnrLoss(preset, steadiness=2.0)(lr, hr)["psnr"]
+        found = psnr_loss(preset, steadiness=2.0)(lr, hr)["psnr"]
         sr, (to_prev, _) = preset(lr), preset.flows(list(lr.unbind(1)))
         change = temporal_change(sr, hr, torch.stack(to_prev[1:], 1))
         expected = torch.log(square_error(sr, hr) + 2 * change + FLOOR).mean()
     assert change.min() > 0
     torch.testing.assert_close(found, expected)
-    one = PsnrLoss(preset, steadiness=2.0)(lr[:, :1], hr[:, :1])  # one frame has no temporal change
-    torch.testing.assert_close(one, PsnrLoss(preset)(lr[:, :1], hr[:, :1]))
+    one = psnr_loss(preset, steadiness=2.0)(
+        lr[:, :1], hr[:, :1]
+    )  # one frame has no temporal change
+    torch.testing.assert_close(one, psnr_loss(preset)(lr[:, :1], hr[:, :1]))
 
 
 def test_the_flow_is_trained_too(preset):
     lr, hr = torch.rand(1, 3, 3, 16, 16), torch.rand(1, 3, 3, 64, 64)
-    PsnrLoss(preset, steadiness=1.0)(lr, hr)["psnr"].backward()
+    psnr_loss(preset, steadiness=1.0)(lr, hr)["psnr"].backward()
     assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in preset.flow.parameters())
 
 
@@ -155,9 +169,78 @@ def test_models_that_output_the_centre_are_compared_with_the_centre():
     lr, hr = torch.rand(1, 3, 3, 16, 16), torch.rand(1, 3, 3, 64, 64)
     with torch.no_grad():
         expected = torch.log(square_error(model(lr), hr[:, 1:2]) + FLOOR).mean()
-        torch.testing.assert_close(PsnrLoss(model)(lr, hr)["psnr"], expected)
+        torch.testing.assert_close(psnr_loss(model)(lr, hr)["psnr"], expected)
 
 
 def test_steadiness_is_refused_for_models_without_its_flow():
-    with pytest.raises(VsrkitError, match="steadiness needs the flow of a preset"):
-        PsnrLoss(RRN(RRNConfig(channels=4, blocks=1)), steadiness=1.0)
+    with pytest.raises(
+        VsrkitError, match="steadiness and gan_frames = 3 need the flow of a preset"
+    ):
+        psnr_loss(RRN(RRNConfig(channels=4, blocks=1)), steadiness=1.0)
+
+
+def output(sr, hr, flow=None):
+    return Output(sr, hr, flow, flow)
+
+
+def test_terms_are_weighted_and_added_by_name(preset):
+    lr, hr = torch.rand(1, 3, 3, 16, 16), torch.rand(1, 3, 3, 64, 64)
+    with torch.no_grad():
+        terms = ModelLoss(preset, [Charbonnier(weight=2.0), Steadiness(weight=3.0)])(lr, hr)
+        sr, (to_prev, _) = preset(lr), preset.flows(list(lr.unbind(1)))
+    assert list(terms) == ["charbonnier", "steadiness"]
+    torch.testing.assert_close(terms["charbonnier"], 2 * charbonnier(sr, hr))
+    change = temporal_change(sr, hr, torch.stack(to_prev[1:], 1))
+    torch.testing.assert_close(terms["steadiness"], 3 * (change + 1e-6).sqrt().mean())
+
+
+def test_steadiness_weighs_calm_and_busy_clips_by_their_root(panned):
+    change = torch.tensor([0.0, 1, 0, 1]).view(1, 4, 1, 1, 1)
+    weak, strong = (
+        Steadiness(weight=1.0)(output(panned + by * change, panned, to_prev(1.0)))["steadiness"]
+        for by in (0.05, 0.1)
+    )
+    assert float(strong / weak) == pytest.approx(2, rel=1e-3)
+
+
+def test_the_grid_of_the_output_costs_what_it_has_more_than_the_target():
+    torch.manual_seed(0)
+    hr = torch.nn.functional.interpolate(torch.rand(2, 3, 24, 24), size=(96, 96), mode="bicubic")
+    hr = (hr + 0.02 * torch.rand_like(hr))[:, None]
+    pattern = torch.tensor([0.05, 0, -0.05, 0]).repeat(24)
+    term = Grid(weight=0.5, scale=4)
+    plain = term(output(hr, hr))["grid"]
+    assert plain == 0
+    torch.testing.assert_close(
+        term(output(hr, hr + pattern))["grid"], term(output(hr + pattern, hr))["grid"]
+    )
+    sr = (hr + pattern).requires_grad_()
+    [found] = term(output(sr, hr)).values()
+    assert found > 0.5 * 5  # dB
+    found.backward()
+    # The gradient points along the pattern: less of it costs less.
+    along = (sr.grad.sum((0, 1, 2, 3)) * pattern).sum()
+    assert along > 0
+
+
+def test_colours_of_squares_are_compared_without_their_details():
+    hr = torch.rand(1, 2, 3, 32, 32)
+    detail = torch.tensor([0.1, -0.1]).repeat(16)
+    term = Colour(weight=2.0)
+    # 1e-6: sums of float32
+    assert term(output(hr + detail, hr))["colour"] < 1e-6
+    assert float(term(output(hr + 0.1, hr))["colour"]) == pytest.approx(0.2, rel=1e-4)
+
+
+def test_power_costs_only_where_the_output_has_more_of_it():
+    torch.manual_seed(0)
+    hr = torch.rand(1, 2, 3, 64, 64)
+    term = Spectrum(weight=0.5)
+    assert term(output(hr, hr))["spectrum"] == 0
+    assert term(output(0.5 * hr, hr))["spectrum"] == 0
+    twice = float(term(output(2 * hr, hr))["spectrum"])
+    assert twice == pytest.approx(0.5 * 10 * np.log10(4), rel=1e-3)
+    # A pattern that grows and fades has no peak at a multiple of a quarter, but more power.
+    x = torch.arange(64)
+    fading = 0.3 * torch.cos(x * torch.pi / 2) * torch.sin(x * torch.pi / 64)
+    assert term(output(hr + fading, hr))["spectrum"] > 0.1

@@ -45,6 +45,10 @@ GOLDEN = ROOT / "tests" / "golden" / "tiny_cpu.txt"
         "iart.py:vimeo90k",
         "rvrt.py",
         "rvrt.py:vimeo90k",
+        "vsrt_s_vivid.py",
+        "vsrt_s_vivid.py:finished",
+        "realbasicvsr.py:perceptual",
+        "animesr.py:perceptual",
     ],
 )
 def test_shipped_recipes_load_and_survive_json(name):
@@ -255,3 +259,37 @@ def test_the_command_trains_on_a_folder_of_videos(videos, tiny_model, tmp_path):
     assert run.exit_code == 0, run.output
     assert "2 steps done, best" in run.output
     assert (tmp_path / "run" / "best.safetensors").exists()
+
+
+def test_single_losses_are_overridden_by_their_name():
+    recipe = str(ROOT / "recipes" / "vsrt_s_vivid.py")
+    settings = ["losses.gan=0.25", "losses.gan_frames=1", "losses.perceptual_layers=esrgan"]
+    before, after = load_recipe(recipe), load_recipe(recipe, settings)
+    assert after.losses == replace(
+        before.losses, gan=0.25, gan_frames=1, perceptual_layers="esrgan"
+    )
+    table = load_recipe(recipe, ["losses.perceptual_layers=conv2_2:0.5 conv4_3:1"])
+    assert table.losses.perceptual_layers == {"conv2_2": 0.5, "conv4_3": 1.0}
+    with pytest.raises(ConfigError, match="unknown key 'gun' of Losses; did you mean 'gan'"):
+        load_recipe(recipe, ["losses.gun=1"])
+    with pytest.raises(ConfigError, match="gan must be a number, got 'much'"):
+        load_recipe(recipe, ["losses.gan=much"])
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"losses": {"pixel": 0.0}}, "need a weight for pixel, perceptual or gan"),
+        ({"losses": {"perceptual_layers": {"conv9_1": 1.0}}}, "must name some of .*conv9_1"),
+        ({"losses": {"window": 8}}, "window must be 0 or at least 32"),
+        ({"losses": {"gan": 0.1}, "loss_reduction": "sum"}, 'need loss_reduction = "mean"'),
+        ({"losses": {"grid": 0.1}, "crop": 8}, "grid loss needs a crop of 16, got 8"),
+        (
+            {"losses": {"gan": 0.1}, "teacher": "basicvsr-reds4"},
+            'losses are not used with teacher_mode = "features"',
+        ),
+    ],
+)  # fmt: skip
+def test_losses_that_cannot_be_used_are_errors(values, message):
+    with pytest.raises(ConfigError, match=message):
+        TrainConfig(run_dir="r", **values)

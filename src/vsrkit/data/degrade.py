@@ -1,34 +1,18 @@
-"""Degradations that make LR frames from HR frames: BI and BD of the papers, and CRF (H.264).
-
-H.264 is encoded and decoded in memory; nothing is written to disk.
-"""
+"""Degradations that make LR frames from HR frames: BI and BD of the papers, and CRF (a codec)."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
-import av
-import numpy as np
 import torch
-import torch.nn.functional as F
-from av.codec.context import CodecContext
-from av.video.codeccontext import VideoCodecContext
 from torch import Tensor
 
+from vsrkit.data.recompress import CODECS, X264, Codec, recompress
 from vsrkit.errors import DataError
 from vsrkit.hardware.threads import single_thread
 from vsrkit.models.layers.resample import imresize, resample, tap_matrix
-
-# BT.709, limited range: (Y, Cb, Cr) = MATRIX @ (R, G, B) + OFFSET, in 8-bit code values.
-KR, KB = 0.2126, 0.0722
-_LUMA = torch.tensor([KR, 1 - KR - KB, KB], dtype=torch.float64)
-_RED, _BLUE = torch.eye(3, dtype=torch.float64)[[0, 2]]
-MATRIX = torch.stack(
-    [219 * _LUMA, 112 * (_BLUE - _LUMA) / (1 - KB), 112 * (_RED - _LUMA) / (1 - KR)]
-)
-OFFSET = torch.tensor([16.0, 128.0, 128.0], dtype=torch.float64)[:, None, None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,27 +44,38 @@ class BD:
 
 @dataclass(frozen=True, slots=True)
 class CRF:
-    """BI, then encoded and decoded as H.264 at constant quality (0 best, 51 worst)."""
+    """BI, then encoded and decoded at constant quality, in memory; of H.264 from 0 to 51 (worst).
+
+    The quality of MPEG-2 and MPEG-4 is the quantiser, 1 to 31 (worst).
+    """
 
     quality: int
     scale: int = 4
+    codec: Codec = X264
 
     def __post_init__(self) -> None:
-        if not 0 <= self.quality <= 51:
-            raise DataError(f"the CRF of x264 must be between 0 and 51, got {self.quality}")
+        self.codec.options_at(self.quality)  # refuses a quality that the encoder does not have
 
     def __str__(self) -> str:
-        return (
-            f"CRF{self.quality} x{self.scale} (BI, then x264 --crf {self.quality} --preset medium, "
-            "yuv420p bt709, one thread)"
-        )
+        if self.codec == X264:
+            return (
+                f"CRF{self.quality} x{self.scale} (BI, then x264 --crf {self.quality} "
+                "--preset medium, yuv420p bt709, one thread)"
+            )
+        return f"{self.codec.prefix}{self.quality} x{self.scale} (BI, then {self.codec}, yuv420p)"
 
 
 Degradation: TypeAlias = BI | BD | CRF
 
 
 def degradation_named(name: str, scale: int = 4) -> Degradation:
-    """Return a degradation by name: `bi`, `bd`, `bd-matlab12`, or `crf` and a number (`crf25`)."""
+    """Return a degradation by name.
+
+    Args:
+        name: `bi`, `bd`, `bd-matlab12`, or the prefix of a codec and a number: `crf25` (H.264),
+            `x265-crf28`, `vp9-crf33`, `mpeg2-q6`, `mpeg4-q6`.
+        scale: HR pixels per LR pixel.
+    """
     match name.lower():
         case "bi":
             return BI(scale)
@@ -88,9 +83,15 @@ def degradation_named(name: str, scale: int = 4) -> Degradation:
             return BD(scale)
         case "bd-matlab12":
             return BD(scale, "matlab12")
-        case crf if crf.startswith("crf") and crf[3:].isdigit():
-            return CRF(int(crf[3:]), scale)
-    raise DataError(f"no degradation called {name!r}; use bi, bd, bd-matlab12 or crf0 to crf51")
+        case other:
+            for codec in CODECS:
+                quality = other.removeprefix(codec.prefix)
+                if quality != other and quality.isdigit():
+                    return CRF(int(quality), scale, codec)
+    raise DataError(
+        f"no degradation called {name!r}; use bi, bd, bd-matlab12 or one of "
+        + ", ".join(f"{codec.prefix}{codec.best} to {codec.worst}" for codec in CODECS)
+    )
 
 
 def degrade(hr: Tensor, degradation: Degradation) -> Tensor:
@@ -109,8 +110,8 @@ def degrade_frames(hr: Iterable[Tensor], degradation: Degradation) -> Iterator[T
             return (_reduced(frame, scale) for frame in hr)
         case BD():
             return (_blurred(frame, degradation) for frame in hr)
-        case CRF(quality=quality, scale=scale):
-            return recompress((_reduced(frame, scale) for frame in hr), quality)
+        case CRF(quality=quality, scale=scale, codec=codec):
+            return recompress((_reduced(frame, scale) for frame in hr), quality, codec)
 
 
 def mod_crop(x: Tensor, scale: int) -> Tensor:
@@ -151,107 +152,3 @@ def _blur_matrix(length: int, how: BD) -> Tensor:
     taps = how.scale * torch.arange(length // how.scale)[:, None] + first + torch.arange(count)
     border: Literal["reflect", "replicate"] = "reflect" if count == 13 else "replicate"
     return tap_matrix(taps, weights.expand(len(taps), -1), length, border)
-
-
-def recompress(frames: Iterable[Tensor], quality: int) -> Iterator[Tensor]:
-    """Encode frames with x264 and decode them again, in memory.
-
-    Uses one thread and fixed settings, so the same frames always give the same result. Keeps the
-    encoder's look-ahead of about 60 frames in memory.
-
-    Args:
-        frames: (3, H, W) each, RGB in [0, 1].
-        quality: the encoder's CRF, from 0 (best) to 51.
-    """
-    encoder: VideoCodecContext | None = None
-    decoder = CodecContext.create("h264", "r")
-    assert isinstance(decoder, VideoCodecContext)
-    height = width = 0
-    for number, frame in enumerate(frames):
-        if encoder is None:
-            height, width = frame.shape[-2:]
-            encoder = _encoder(height + height % 2, width + width % 2, quality)
-        picture = av.VideoFrame.from_ndarray(to_yuv420(frame), format="yuv420p")
-        picture.pts = number
-        for packet in encoder.encode(picture):
-            for decoded in decoder.decode(packet):
-                yield from_yuv420(decoded.to_ndarray())[:, :height, :width]
-    if encoder is None:
-        return
-    rest: list[av.Packet[Any] | None] = [*encoder.encode(None), None]
-    for last in rest:
-        for decoded in decoder.decode(last):
-            yield from_yuv420(decoded.to_ndarray())[:, :height, :width]
-
-
-def _encoder(height: int, width: int, quality: int) -> VideoCodecContext:
-    encoder = CodecContext.create("libx264", "w")
-    assert isinstance(encoder, VideoCodecContext)
-    encoder.width, encoder.height = width, height
-    encoder.pix_fmt = "yuv420p"
-    encoder.framerate = Fraction(25)
-    encoder.time_base = Fraction(1, 25)
-    encoder.thread_count = 1
-    # Without AVX-512: with it, x264's look-ahead gives different bytes in each run on some CPUs.
-    encoder.options = {"crf": str(quality), "preset": "medium", "x264-params": "asm=avx2"}
-    return encoder
-
-
-def to_yuv420(frame: Tensor) -> np.ndarray:
-    """Convert (3, H, W) RGB in [0, 1] to 4:2:0 planes, (3/2 H', W') uint8.
-
-    Odd sides are first extended by a pixel.
-    """
-    height, width = frame.shape[-2:]
-    with single_thread():
-        rgb = F.pad(frame[None].double(), (0, width % 2, 0, height % 2), mode="replicate")[0]
-        yuv = torch.einsum("yc,chw->yhw", MATRIX, rgb) + OFFSET
-        chroma = resample(yuv[1:], *_halving(*yuv.shape[-2:]))
-        planes = torch.cat([yuv[0].flatten(), chroma.flatten()])
-        return planes.round().clamp(0, 255).byte().view(-1, yuv.shape[-1]).numpy()
-
-
-def from_yuv420(planes: np.ndarray) -> Tensor:
-    """Convert 4:2:0 planes, (3/2 H, W) uint8, to (3, H, W) float32 RGB, multiples of 1/255."""
-    with single_thread():
-        data = torch.from_numpy(planes).double()
-        height, width = data.shape[0] * 2 // 3, data.shape[1]
-        chroma = data[height:].reshape(2, height // 2, width // 2)
-        yuv = torch.cat([data[None, :height], resample(chroma, *_doubling(height, width))])
-        rgb = torch.einsum("cy,yhw->chw", torch.linalg.inv(MATRIX), yuv - OFFSET)
-        return ((rgb * 255).round().clamp(0, 255) / 255).float()
-
-
-@lru_cache(maxsize=4)
-@torch.inference_mode(False)
-def _halving(height: int, width: int) -> tuple[Tensor, Tensor]:
-    """Matrices that reduce chroma to H.264's default position.
-
-    Chroma samples are between two rows and on every second column.
-    """
-    rows = 2 * torch.arange(height // 2)[:, None]
-    columns = 2 * torch.arange(width // 2)[:, None]
-    return (
-        tap_matrix(rows + torch.tensor([0, 1]), torch.ones(height // 2, 2), height, "replicate"),
-        tap_matrix(
-            columns + torch.tensor([-1, 0, 1]),
-            torch.tensor([1.0, 2.0, 1.0]).expand(width // 2, -1),
-            width,
-            "replicate",
-        ),
-    )
-
-
-@lru_cache(maxsize=4)
-@torch.inference_mode(False)
-def _doubling(height: int, width: int) -> tuple[Tensor, Tensor]:
-    """Matrices that interpolate linearly between the samples of `_halving`."""
-    return _linear(height, -0.25), _linear(width, 0.0)
-
-
-def _linear(length: int, shift: float) -> Tensor:
-    position = torch.arange(length) / 2 + shift
-    first = position.floor()
-    weights = torch.stack([1 - (position - first), position - first], 1)
-    taps = first.long()[:, None] + torch.tensor([0, 1])
-    return tap_matrix(taps, weights, length // 2, "replicate")

@@ -19,9 +19,20 @@ from vsrkit.data.degrade import (
     Degradation,
     degradation_named,
     degrade,
-    recompress,
     round_to_8_bit,
 )
+from vsrkit.data.footage import (
+    Fault,
+    colour_fault,
+    encoded,
+    encoded_at_another_size,
+    film_grain,
+    halos,
+    interlaced,
+    out_of_focus,
+    sensor_noise,
+)
+from vsrkit.data.recompress import CODECS, X264, Codec, recompress
 from vsrkit.errors import DataError
 
 BICUBIC = BI(4)
@@ -77,21 +88,25 @@ class Fixed:
 
 @dataclass(frozen=True, slots=True)
 class Compressed:
-    """BI, then x264 at a random CRF between `best` and `worst` for each clip."""
+    """BI, then a codec at a random quality between `best` and `worst` for each clip."""
 
     best: int
     worst: int
     scale: int = 4
+    codec: Codec = X264
     reach: Reach = ENCODED
 
     def __post_init__(self) -> None:
-        if not 0 <= self.best <= self.worst <= 51:
+        least, most = self.codec.best, self.codec.worst
+        if not least <= self.best <= self.worst <= most:
             raise DataError(
-                f"a CRF range must be ascending and between 0 and 51, got {self.best}-{self.worst}"
+                f"a range of {self.codec.prefix} must be ascending and between {least} and {most}, "
+                f"got {self.best}-{self.worst}"
             )
 
     def __call__(self, hr: Tensor, rng: np.random.Generator) -> Tensor:
-        return degrade(hr, CRF(int(rng.integers(self.best, self.worst + 1)), self.scale))
+        quality = int(rng.integers(self.best, self.worst + 1))
+        return degrade(hr, CRF(quality, self.scale, self.codec))
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,15 +121,41 @@ class Realistic:
     reach: Reach = ENCODED
 
     def __call__(self, hr: Tensor, rng: np.random.Generator) -> Tensor:
-        h, w = (side // self.scale for side in hr.shape[-2:])
         blurred = blur(hr, *rng.uniform(0.2, self.widest_blur, 2))
-        mode = ("bicubic", "bilinear", "area")[rng.integers(3)]
-        smooth = {} if mode == "area" else {"antialias": bool(rng.random() < 0.8)}
-        lr = F.interpolate(blurred, (h, w), mode=mode, **smooth)
+        lr = _reduced_by_some_filter(blurred, self.scale, rng)
         noise = torch.from_numpy(rng.standard_normal(lr.shape, dtype=np.float32))
         lr = round_to_8_bit(lr + noise * float(rng.uniform(0, self.loudest_noise)))
         quality = int(rng.integers(self.best, self.worst + 1))
         return torch.stack(list(recompress(lr, quality)))
+
+
+# The faults of footage by name, in the order in which they happen, and the share of the clips of
+# `footage` that has each.
+FAULTS: dict[str, tuple[Fault, float]] = {
+    "blur": (out_of_focus, 0.35),
+    "noise": (sensor_noise, 0.3),
+    "grain": (film_grain, 0.15),
+    "interlaced": (interlaced, 0.05),
+    "colour": (colour_fault, 0.15),
+    "twice": (encoded_at_another_size, 0.3),
+    "halos": (halos, 0.2),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Footage:
+    """Resize, faults of real footage, each with its probability, and one of five codecs."""
+
+    scale: int = 4
+    faults: tuple[tuple[Fault, float], ...] = tuple(FAULTS.values())
+    reach: Reach = ENCODED
+
+    def __call__(self, hr: Tensor, rng: np.random.Generator) -> Tensor:
+        clip = _reduced_by_some_filter(hr, self.scale, rng)
+        for fault, probability in self.faults:
+            if rng.random() < probability:
+                clip = fault(clip, rng)
+        return encoded(clip, rng)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +178,14 @@ class OneOf:
         return self.kinds[rng.integers(len(self.kinds))](hr, rng)
 
 
+def _reduced_by_some_filter(hr: Tensor, scale: int, rng: np.random.Generator) -> Tensor:
+    """Resize (T, 3, H, W) to (T, 3, H / s, W / s) by a random filter, sometimes with aliasing."""
+    size = [side // scale for side in hr.shape[-2:]]
+    mode = ("bicubic", "bilinear", "area")[rng.integers(3)]
+    smooth = {} if mode == "area" else {"antialias": bool(rng.random() < 0.8)}
+    return F.interpolate(hr, size, mode=mode, **smooth)
+
+
 def blur(clip: Tensor, sigma_y: float, sigma_x: float) -> Tensor:
     """Blur (T, 3, H, W) with a Gaussian; edge pixels are repeated."""
     flat = clip.flatten(0, 1)[:, None]
@@ -153,14 +202,23 @@ def degrader_named(name: str, scale: int = 4) -> Degrader:
     """Return a degrader by name.
 
     Args:
-        name: `bi`, `bd`, `bd-matlab12`, `crf25`, a range such as `crf15-35`, `realistic`, or
-            several of them joined by `+`, one of which is drawn for each clip.
+        name: `bi`, `bd`, `bd-matlab12`, a codec at a quality such as `crf25` or `x265-crf28`, or
+            in a range such as `crf15-35` or `mpeg2-q2-10`, `realistic`, `footage`, one of its
+            faults (`FAULTS`), or several of them joined by `+`, one of which is drawn for each
+            clip.
         scale: HR pixels per LR pixel.
     """
     if "+" in name:
         return OneOf(tuple(degrader_named(part, scale) for part in name.split("+")))
-    if name.lower() == "realistic":
-        return Realistic(scale)
-    if span := re.fullmatch(r"crf(\d+)-(\d+)", name.lower()):
-        return Compressed(int(span[1]), int(span[2]), scale)
+    match name.lower():
+        case "realistic":
+            return Realistic(scale)
+        case "footage":
+            return Footage(scale)
+        case fault if fault in FAULTS:
+            return Footage(scale, ((FAULTS[fault][0], 1.0),))
+        case other:
+            for codec in CODECS:
+                if span := re.fullmatch(codec.prefix + r"(\d+)-(\d+)", other):
+                    return Compressed(int(span[1]), int(span[2]), scale, codec)
     return Fixed(degradation_named(name, scale))

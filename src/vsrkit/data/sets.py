@@ -149,7 +149,10 @@ def read_list(name: SetName, root: Path) -> list[str]:
     home = vimeo_home(root, list_name)
     if home is None:
         raise DataError(f"{root} holds no {name}: {list_name} is missing. Expected: {VIMEO_TREE}")
-    listed = (home / list_name).read_text(encoding="utf-8").split()
+    try:
+        listed = (home / list_name).read_text(encoding="utf-8").split()
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{home / list_name} cannot be read as text: {error}") from error
     if not listed:
         raise DataError(
             f"{home / list_name} is empty; expected the {VIMEO_FULL[name]} septuplets of {name}"

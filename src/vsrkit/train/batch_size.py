@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from vsrkit.hardware.device import Precision, autocast
 from vsrkit.hardware.memory import format_size, free_memory
+from vsrkit.train.compose_loss import compose_loss, set_loss_layout
 from vsrkit.train.config import ConfigError, TrainConfig
 from vsrkit.train.processes import Processes
 
@@ -81,9 +82,20 @@ def largest_batch(share: int, *, clip: int, fixed: int, free: int) -> int:
 
 
 def clip_bytes(model: nn.Module, config: TrainConfig, precision: Precision, device: str) -> int:
-    """Estimate the memory of training on one clip, by one forward pass."""
+    """Estimate the memory of training on one clip, by one forward pass of the model and its loss.
+
+    Without what a teacher takes.
+    """
     lr = torch.rand(1, config.frames, 3, config.crop, config.crop, device=device)
-    kept = kept_bytes(model, lambda: model(lr), autocast(precision, device))
+    if config.losses.pixels_only:
+        kept = kept_bytes(model, lambda: model(lr), autocast(precision, device))
+    else:
+        scale: int = model.spec.scale  # type: ignore[union-attr, assignment]
+        loss = compose_loss(model, config, None, scale)
+        set_loss_layout(loss, model, precision, device)
+        target = lr.repeat_interleave(scale, -1).repeat_interleave(scale, -2)
+        total = lambda: torch.stack(list(loss(lr, target).values())).sum()  # noqa: E731
+        kept = kept_bytes(loss, total, autocast(precision, device))
     return int(kept * PEAK * (RECOMPUTED if config.activation_checkpointing else 1))
 
 

@@ -13,7 +13,9 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import BeforeValidator, Field, NonNegativeFloat, NonNegativeInt, PositiveFloat
 from pydantic.dataclasses import dataclass
 
+from vsrkit.evaluate.metrics import GRID_PERIODS
 from vsrkit.hardware.device import TrainingPrecisionName
+from vsrkit.train.loss_config import Losses
 from vsrkit.train.settings import SETTINGS as SETTINGS  # with `as`, for other modules, too
 from vsrkit.train.settings import ConfigError as ConfigError
 from vsrkit.train.settings import Validated as Validated
@@ -32,6 +34,10 @@ def _as_source(value: Any) -> Any:
     if not isinstance(value, (str, Path, Source)):
         raise ConfigError(f"data must be paths or tables with a path, got {value!r}")
     return value if isinstance(value, Source) else Source(path=str(value))
+
+
+def _as_losses(value: Any) -> Any:
+    return Losses(**value) if isinstance(value, Mapping) else value
 
 
 Text: TypeAlias = Annotated[
@@ -92,8 +98,8 @@ class TrainConfig(Validated):
     """Folder of the training sets that `data` names, or a folder that holds them; empty: the
     environment variable VSRKIT_DATA."""
     degradation: str = "bi"
-    """How LR frames are made from HR: bi, bd, bd-matlab12, crf25, crf15-35, realistic, or several
-    joined by +, one of which is drawn for each clip."""
+    """How LR frames are made from HR: bi, bd, bd-matlab12, crf25, crf15-35, realistic, footage and
+    others (docs/train.md), or several joined by +, one of which is drawn for each clip."""
     model: Text = "vsrt-s"
     """Name of a model (new weights) or a weight file (its weights)."""
     warm_start: WarmStarts = ()
@@ -146,8 +152,12 @@ class TrainConfig(Validated):
     reversal: bool = True
     """Reverse clips in time with probability 1/2."""
 
+    losses: Annotated[Losses, BeforeValidator(_as_losses)] = Losses()
+    """Weights and options of the terms of the loss: pixel, perceptual, gan, steadiness,
+    grid, spectrum and colour."""
     loss: Literal["charbonnier", "psnr"] = "charbonnier"
-    """charbonnier: smoothed absolute error. psnr: logarithm of the square error of each clip."""
+    """The term pixel. charbonnier: smoothed absolute error. psnr: logarithm of the square error of
+    each clip."""
     steadiness: NonNegativeFloat = 0.0
     """Weight of the change along the motion, added to the square error; only with loss = "psnr"."""
     loss_reduction: Literal["mean", "sum"] = "mean"
@@ -198,6 +208,9 @@ class TrainConfig(Validated):
     """Steps between two lines of the log."""
     validate_every: Count = 500
     """Steps between two validations."""
+    validation_metric: Literal["psnr_y", "lpips"] = "psnr_y"
+    """Score of the validation clips, by which the best weights are chosen. lpips: of LPIPS, where
+    lower is better; needs `vsrkit weights get lpips`."""
     validation_frames: Count = 9
     """Frames of each validation clip; the two at either end are not scored."""
     validation_crop: NonNegativeInt = 0
@@ -223,6 +236,15 @@ class TrainConfig(Validated):
                 f'steadiness needs loss = "psnr", got loss = "{self.loss}" and steadiness = '
                 f"{self.steadiness}; change one of them"
             )
+        if self.losses != Losses() and self.learns_features:
+            raise ConfigError(
+                'losses are not used with teacher_mode = "features"; remove them, or set '
+                'teacher_mode = "frames"'
+            )
+        if not self.losses.pixels_only and self.sums_clips:
+            raise ConfigError('losses with several terms need loss_reduction = "mean"')
+        if self.losses.grid and self.crop < GRID_PERIODS:
+            raise ConfigError(f"the grid loss needs a crop of {GRID_PERIODS}, got {self.crop}")
         if self.teacher_hr_share and self.teacher_mode != "frames":
             raise ConfigError(
                 'teacher_hr_share needs teacher_mode = "frames", got teacher_mode = '

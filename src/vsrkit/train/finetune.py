@@ -6,11 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any, Literal, TypeAlias
+
+from torch import nn
 
 from vsrkit.data.clips import Clip, OnProgress
 from vsrkit.errors import DataError, StoppedError, WeightsError
+from vsrkit.evaluate.metrics import GRID_PERIODS
+from vsrkit.evaluate.perceptual import load_lpips
 from vsrkit.hardware.device import (
-    PrecisionName,
+    FloatName,
     resolve_device,
     resolve_precision,
     set_memory_layout,
@@ -18,30 +23,35 @@ from vsrkit.hardware.device import (
 from vsrkit.models.zoo import load_model, save_model
 from vsrkit.train.config import Source, TrainConfig
 from vsrkit.train.loop import train
+from vsrkit.train.loss_config import Losses
+from vsrkit.train.losses import AlongFlow
 from vsrkit.train.training_data import open_data
-from vsrkit.train.validation import score
+from vsrkit.train.validation import ValidationMetric, score, signed, titled
 
 log = logging.getLogger("vsrkit")
+
+Goal: TypeAlias = Literal["psnr", "eyes"]
 
 
 @dataclass(frozen=True, slots=True)
 class Finetuned:
-    """PSNR on Y of the validation shots in dB, before and after training."""
+    """Score of the validation shots before and after training."""
 
     before: float
     after: float
+    metric: ValidationMetric = "psnr_y"
 
     @property
     def better(self) -> bool:
         """Whether the new weights score higher and were written."""
-        return self.after > self.before
+        return signed(self.after, self.metric) > signed(self.before, self.metric)
 
     def __str__(self) -> str:
         verdict = "new weights written" if self.better else "not better, old weights written"
-        return (
-            f"validation shots: {self.before:.3f} dB before, {self.after:.3f} dB after "
-            f"({self.after - self.before:+.3f} dB): {verdict}"
-        )
+        before, after = (titled(value, self.metric) for value in (self.before, self.after))
+        change = self.after - self.before
+        change_text = f"{change:+.4f}" if self.metric == "lpips" else f"{change:+.3f} dB"
+        return f"validation shots: {before} before, {after} after ({change_text}): {verdict}"
 
 
 def finetune(
@@ -49,11 +59,12 @@ def finetune(
     output: Path,
     *,
     model: str = "vsrt-s",
+    goal: Goal = "psnr",
     steps: int = 300,
     degradation: str = "bi",
     frames: int = 7,
     crop: int = 48,
-    precision: PrecisionName = "auto",
+    precision: FloatName = "auto",
     device: str = "auto",
     workers: int = 1,
     on_progress: OnProgress | None = None,
@@ -67,6 +78,8 @@ def finetune(
         videos: video files.
         output: weight file to write, with the suffix .safetensors.
         model: name of a model or a weight file to start from.
+        goal: psnr, the smallest error, or eyes, the most natural look: with perceptual and
+            adversarial losses, and LPIPS as the score. Needs the weights of LPIPS.
         steps: number of training steps.
         degradation: how LR frames are made, as in a recipe: `bi` for clean footage, `crf15-35` or
             `realistic` for compressed footage.
@@ -80,6 +93,8 @@ def finetune(
     """
     if not videos:
         raise DataError("no videos; give at least one")
+    if goal == "eyes":
+        load_lpips("vgg16")  # fail before training
     device = resolve_device(device)
     if output.suffix != ".safetensors":
         raise WeightsError(f"the output must end in .safetensors, got {output}")
@@ -95,16 +110,15 @@ def finetune(
             data=tuple(Source(path=str(v), degradation=degradation) for v in videos),
             model=str(old),
             validation_share=0.2,
+            **_settings(goal, initial),
             steps=steps,
             batch_size=2,
             frames=frames,
             crop=crop,
             optimizer="muon",
-            learning_rate=3e-4,
             flow_learning_rate_scale=0.0,  # see recipes/vsrt_s.py
             minimum_learning_rate=1e-6,
             warmup_steps=min(20, steps),
-            clip_gradients=0.5,
             ema_decay=0.99,
             precision=precision,
             device=device,
@@ -117,14 +131,15 @@ def finetune(
         config = _fit_to_footage(config, clips, initial.spec.scale)  # type: ignore[arg-type, union-attr]
         chosen = resolve_precision(precision, initial, device)
         set_memory_layout(initial.to(device), chosen)
-        before, _ = score(initial, validation, chosen, device)
-        log.info("validation shots: %.3f dB before", before)
+        metric = config.validation_metric
+        before, _ = score(initial, validation, chosen, device, metric=metric)
+        log.info("validation shots: %s before", titled(before, metric))
         try:
             progress = train(config, on_progress=on_progress)
         except StoppedError as error:
             reason = str(error).split(";")[0]
             raise StoppedError(f"{reason}; nothing was written") from error
-        result = Finetuned(before, progress.best)
+        result = Finetuned(before, signed(progress.best, metric), metric)
         best = Path(config.run_dir) / "best.safetensors"
         shutil.move(best if result.better else old, output)
     return result
@@ -134,4 +149,36 @@ def _fit_to_footage(config: TrainConfig, clips: Sequence[Clip], scale: int) -> T
     """The config with `frames` and `crop` reduced to the size of short or small footage."""
     frames = min(config.frames, max(len(clip) for clip in clips))
     sides = [min(clip.shape[1:3]) for clip in clips if len(clip) >= frames]
-    return replace(config, frames=frames, crop=max(1, min(config.crop, max(sides) // scale)))
+    crop = max(1, min(config.crop, max(sides) // scale))
+    losses = config.losses if crop >= GRID_PERIODS else replace(config.losses, grid=0.0)
+    return replace(config, frames=frames, crop=crop, losses=losses)
+
+
+def _settings(goal: Goal, model: nn.Module) -> dict[str, Any]:
+    """The settings of a run that depend on its goal.
+
+    For eyes the terms are those of recipes/vsrt_s_vivid.py, with a weaker `gan`; those that need
+    flow are left out for models without it. The steps are small: a few hundred of them on little
+    footage must not wear off what the model has learnt.
+    """
+    if goal == "psnr":
+        return {"learning_rate": 3e-4, "clip_gradients": 0.5}
+    losses = Losses(
+        pixel=2.0,
+        perceptual=0.5,
+        gan=0.1,
+        steadiness=6.0,
+        grid=0.0005,
+        spectrum=0.04,
+        colour=10.0,
+        window=128,
+        gan_frames=3,
+    )
+    if not isinstance(model, AlongFlow):
+        losses = replace(losses, steadiness=0.0, gan_frames=1)
+    return {
+        "learning_rate": 1e-4,
+        "clip_gradients": 1.0,
+        "validation_metric": "lpips",
+        "losses": losses,
+    }

@@ -13,13 +13,14 @@ from torch.nn.utils import clip_grad_norm_
 from vsrkit.data.clips import OnProgress
 from vsrkit.errors import StoppedError
 from vsrkit.hardware.device import autocast
+from vsrkit.models.weights import write_checkpoint
 from vsrkit.models.zoo import save_model
 from vsrkit.train.config import TrainConfig
 from vsrkit.train.divergence import GRADIENT, RecentLosses, check_weights
 from vsrkit.train.losses import Terms
 from vsrkit.train.optimizers import learning_rate, set_learning_rate
 from vsrkit.train.processes import LostProcessError, StopRequest, join_processes, stop_by_signal
-from vsrkit.train.run_files import TrainingProgress
+from vsrkit.train.run_files import DISCRIMINATOR, TrainingProgress
 from vsrkit.train.run_setup import Plan, Run, plan_run, start_run
 from vsrkit.train.training_data import (
     Batch,
@@ -29,7 +30,7 @@ from vsrkit.train.training_data import (
     open_data,
     prefetch,
 )
-from vsrkit.train.validation import refit_run, validate
+from vsrkit.train.validation import refit_run, signed, titled, validate
 from vsrkit.train.warm_start import weight_file
 
 log = logging.getLogger("vsrkit")
@@ -107,11 +108,11 @@ def run_steps(
         timer.start("work")
         rate = learning_rate(config, step)
         set_learning_rate(run.optimizers, rate, flow_frozen=step < config.flow_frozen_steps)
-        torch.manual_seed(config.seed + step)  # a resumed run draws the same random numbers
         terms = compute_gradients(run, parts)
         recent.add(step + 1, terms, update_weights(run))
         timer.start("rest")
-        run.ema.update(run.model, step)
+        for average, network in run.averages:
+            average.update(network, step)
         progress.step = done = step + 1
         stop.number = run.processes.largest(stop.number)  # all stop after the same step
         last = done == config.steps or bool(stop.number)
@@ -126,7 +127,8 @@ def run_steps(
             validate(run, validation)
         if done % config.save_every == 0 or last:
             recent.check(run.processes, batches.describe, run.directory)
-            check_weights(run.model, done, run.directory)
+            for _, network in run.averages:
+                check_weights(network, done, run.directory)
             save_run(run)
         if stop.number:
             run.processes.fail(
@@ -134,8 +136,9 @@ def run_steps(
             )
         timer.start("data")
     if run.processes.is_main:
-        best = f", best {progress.best:.3f} dB at step {progress.best_step}"
-        best = best if progress.best_step else ""
+        metric = config.validation_metric
+        best = f", best {titled(signed(progress.best, metric), metric)} at step "
+        best = f"{best}{progress.best_step}" if progress.best_step else ""
         log.info("%d steps done%s; weights in %s", progress.step, best, run.directory)
     return progress
 
@@ -152,11 +155,15 @@ def compute_gradients(run: Run, parts: Sequence[Batch]) -> list[Terms]:
     The gradients are those of one large batch: of the mean over the batches, or of their sum if
     the loss is a sum. With several processes they are averaged over all of them.
     """
-    run.model.zero_grad(set_to_none=True)
+    run.loss.zero_grad(set_to_none=True)
+    if run.adversarial:
+        run.adversarial.start_step(run.progress.step)
     share = 1 if run.config.sums_clips else 1 / len(parts)
     found = []
     for number, (lr, target) in enumerate(parts, start=1):
         lr, target = lr.to(run.device), target.to(run.device)
+        # A resumed run draws the same random numbers, and so do all batches and processes.
+        torch.manual_seed(run.config.seed + run.progress.step)
         with _without_averaging(run.loss, enabled=number < len(parts)):
             with autocast(run.precision, run.device):
                 terms: Terms = run.loss(lr, target)
@@ -189,3 +196,5 @@ def save_run(run: Run) -> None:
     run.save()
     if run.processes.is_main:
         save_model(run.directory / "last.safetensors", run.ema.model, step=run.progress.step)
+        if average := run.models.get("discriminator_ema"):
+            write_checkpoint(run.directory / DISCRIMINATOR, average, {})

@@ -106,6 +106,23 @@ def make_optimizers(
     return optimizers
 
 
+def discriminator_optimizer(
+    discriminator: nn.Module, *, learning_rate: float, model_rate: float, betas: tuple[float, float]
+) -> Optimizer:
+    """Adam for a discriminator, whose learning rate rises and falls as that of the model.
+
+    Args:
+        discriminator: on its device.
+        learning_rate: peak learning rate.
+        model_rate: peak learning rate of the model.
+        betas: decay rates of Adam's moments.
+    """
+    parameters = list(discriminator.parameters())
+    scale = learning_rate / model_rate if model_rate else 0.0
+    fused = parameters[0].device.type in FUSED
+    return Adam([{"params": parameters, "scale": scale}], lr=0.0, betas=betas, fused=fused)
+
+
 def inner_matrices(model: nn.Module) -> list[Tensor]:
     """Weights of layers from feature maps to feature maps, which Muon is meant for.
 

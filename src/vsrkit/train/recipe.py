@@ -4,7 +4,7 @@ import importlib.util
 import json
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import fields
+from dataclasses import asdict, fields, is_dataclass
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
@@ -90,16 +90,27 @@ def from_saved(values: Any) -> AnyConfig:
 
 
 def with_overrides(config: T, overrides: list[str]) -> T:
-    """The config with `key=value` texts applied; the values of a list are separated by commas."""
+    """The config with `key=value` texts applied, `table.key=value` for a table such as losses.
+
+    The values of a list are separated by commas.
+    """
     lists = {f.name for f in fields(config) if isinstance(getattr(config, f.name), tuple)}
+    tables = {f.name for f in fields(config) if is_dataclass(getattr(config, f.name))}
     changes: dict[str, Any] = {}
     for override in overrides:
         key, equals, text = override.partition("=")
         if not equals:
             raise ConfigError(f"--set expects key=value, got {override!r}")
-        changes[key] = [part for part in text.split(",") if part] if key in lists else text
+        table, _, inner = key.partition(".")
+        if table in tables:
+            changes.setdefault(table, asdict(getattr(config, table)))[inner] = text
+        else:
+            changes[key] = [part for part in text.split(",") if part] if key in lists else text
     values = {f.name: getattr(config, f.name) for f in fields(config)}
     # Not strict: the numbers of the command line are texts.
+    for table in tables & changes.keys():
+        kind = type(getattr(config, table))
+        changes[table] = TypeAdapter(kind).validate_python(changes[table], strict=False)
     return TypeAdapter(type(config)).validate_python(values | changes, strict=False)
 
 

@@ -5,6 +5,7 @@
     run_dir/state.safetensors    weights, average, optimizers and step: resumes the run exactly
     run_dir/last.safetensors     the newest model (the average of its weights, if there is one)
     run_dir/best.safetensors     the model with the highest validation score
+    run_dir/discriminator.safetensors   the average of the discriminator, if there is one
 
 Every file is written to a temporary name and renamed once it is complete.
 """
@@ -31,6 +32,7 @@ from vsrkit.hardware.files import temporary_path, write_atomically
 log = logging.getLogger("vsrkit")
 
 STATE = "state.safetensors"
+DISCRIMINATOR = "discriminator.safetensors"
 
 
 class CheckpointError(VsrkitError):
@@ -42,14 +44,13 @@ class TrainingProgress:
     """How far a run has come."""
 
     step: int = 0  # completed steps
-    best: float = float("-inf")  # highest validation score so far
+    best: float = float("-inf")  # best validation score so far; LPIPS with its sign reversed
     best_step: int = 0
 
 
 def save_state(
     path: Path,
-    model: nn.Module,
-    ema: nn.Module,
+    models: Mapping[str, nn.Module],
     optimizers: Sequence[Optimizer],
     progress: TrainingProgress,
     scaler: GradScaler | None = None,
@@ -58,14 +59,14 @@ def save_state(
 
     Args:
         path: file to write.
-        model: the model in training.
-        ema: the model with the average of its weights.
-        optimizers: the optimizers of the model.
+        models: by name: the model in training, the average of its weights, and others.
+        optimizers: the optimizers of the models.
         progress: step and best score.
         scaler: scale of the loss in float16.
     """
-    tensors = {f"model.{k}": v for k, v in model.state_dict().items()}
-    tensors |= {f"ema.{k}": v for k, v in ema.state_dict().items()}
+    tensors = {
+        f"{name}.{k}": v for name, model in models.items() for k, v in model.state_dict().items()
+    }
     tensors |= dict(_optimizer_tensors(optimizers))
     on_cpu = {name: t.detach().cpu().contiguous() for name, t in tensors.items()}
     metadata = {
@@ -87,12 +88,11 @@ def save_state(
 
 def load_state(
     path: Path,
-    model: nn.Module,
-    ema: nn.Module,
+    models: Mapping[str, nn.Module],
     optimizers: Sequence[Optimizer],
     scaler: GradScaler | None = None,
 ) -> TrainingProgress:
-    """Restore a model, its average and its optimizers from the file of `save_state`."""
+    """Restore models and their optimizers from the file of `save_state`."""
     if not path.is_file():
         raise CheckpointError(f"{path} does not exist: there is no run to resume")
     try:
@@ -102,15 +102,15 @@ def load_state(
     except (SafetensorError, OSError) as error:
         raise CheckpointError(f"{path} is damaged ({error}); start the run again") from error
     try:
-        model.load_state_dict(_with_prefix("model.", tensors))
-        ema.load_state_dict(_with_prefix("ema.", tensors))
+        for name, model in models.items():
+            model.load_state_dict(_with_prefix(f"{name}.", tensors))
     except RuntimeError as error:
         first = str(error).splitlines()[1:2] or [str(error)]  # line 0 names only the class
         raise CheckpointError(
             f"{path} belongs to another model ({first[0].strip()[:200]}); "
             "resume with the model that the run was started with, or choose another run_dir"
         ) from error
-    found = {name.split(".")[0] for name in tensors} - {"model", "ema"}
+    found = {name.split(".")[0] for name in tensors} - models.keys()
     if found and found != {f"optimizer{number}" for number in range(len(optimizers))}:
         raise CheckpointError(
             f"{path} belongs to a run with another optimizer; resume with that one, "

@@ -32,14 +32,14 @@ from vsrkit.models.layers.patch_attention import ConvAttention, LinearAttention
 from vsrkit.models.layers.span_attention import SpanAttention
 from vsrkit.models.spec import Spec, Window
 from vsrkit.models.zoo import MODELS, build_model, load_model
+from vsrkit.train.adversarial import Adversarial
 from vsrkit.train.batch_size import resolve_batch
+from vsrkit.train.compose_loss import adversarial_term, compose_loss, set_loss_layout
 from vsrkit.train.config import ConfigError, TrainConfig, to_dict
-from vsrkit.train.distill.distillation import Distillation
 from vsrkit.train.distill.narrow import narrow
 from vsrkit.train.distill.refit import last_convolution
 from vsrkit.train.distill.teacher_outputs import load_teacher
-from vsrkit.train.losses import PixelLoss, PsnrLoss
-from vsrkit.train.optimizers import Ema, make_optimizers
+from vsrkit.train.optimizers import Ema, discriminator_optimizer, make_optimizers
 from vsrkit.train.processes import Processes
 from vsrkit.train.recipe import from_saved
 from vsrkit.train.run_files import (
@@ -59,7 +59,7 @@ log = logging.getLogger("vsrkit")
 NARROWING_CLIPS = 16  # clips on which the channels of a student are chosen
 # Settings that change what a validation score means.
 SCORED = ("data", "degradation", "validation", "validation_share", "validation_overlaps",
-          "validation_frames", "validation_crop")  # fmt: skip
+          "validation_frames", "validation_crop", "validation_metric")  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,10 @@ class Run:
     precision: Precision
     model: nn.Module
     loss: nn.Module  # of the model: (lr, target) -> terms; averages gradients over processes
+    adversarial: Adversarial | None  # the term of the loss with a discriminator
     ema: Ema
+    averages: list[tuple[Ema, nn.Module]]  # of all networks in training, and what they average
+    models: dict[str, nn.Module]  # all of these, by their name in the state
     optimizers: list[Optimizer]
     scaler: GradScaler  # of the loss, in float16; does nothing in other number types
     progress: TrainingProgress
@@ -111,12 +114,7 @@ class Run:
         """Write the state that `--resume` needs, in the main process."""
         if self.processes.is_main:
             save_state(
-                self.directory / STATE,
-                self.model,
-                self.ema.model,
-                self.optimizers,
-                self.progress,
-                self.scaler,
+                self.directory / STATE, self.models, self.optimizers, self.progress, self.scaler
             )
 
 
@@ -169,18 +167,33 @@ def start_run(
     ema = Ema(model, config.ema_decay)
     if config.activation_checkpointing:
         recompute_activations(model)
-    loss = with_loss(model, config, teacher, precision, device)
+    scale: int = model.spec.scale  # type: ignore[union-attr, assignment]
+    loss = compose_loss(model, config, teacher, scale)
+    set_loss_layout(loss, model, precision, device)
     if config.compile:
-        compile_loss(loss, model.spec.scale, plan, processes)  # type: ignore[union-attr, arg-type]
+        compile_loss(loss, scale, plan, processes)
     loss = processes.average_gradients(loss)
     ema.model.load_state_dict(model.state_dict())  # which are now those of the main process
     optimizers = make_optimizers(
         model, name=config.optimizer, betas=config.betas, flow_scale=config.flow_learning_rate_scale
     )
+    models = {"model": model, "ema": ema.model}
+    averages = [(ema, model)]
+    if adversarial := adversarial_term(loss):
+        discriminator = adversarial.discriminator
+        rate = config.losses.discriminator_learning_rate
+        optimizers.append(
+            discriminator_optimizer(
+                discriminator, learning_rate=rate, model_rate=config.learning_rate,
+                betas=config.betas,
+            )
+        )  # fmt: skip
+        averages.append((Ema(discriminator, config.ema_decay), discriminator))
+        models |= {"discriminator": discriminator, "discriminator_ema": averages[-1][0].model}
     scaler = GradScaler(kind, enabled=precision.dtype == "float16")
     progress, changed = TrainingProgress(), {}
     if resume:
-        progress = load_state(run_dir / STATE, model, ema.model, optimizers, scaler)
+        progress = load_state(run_dir / STATE, models, optimizers, scaler)
         changed = changed_settings(run_dir, plan.written)
     if changed.keys() & set(SCORED):
         progress.best, progress.best_step = TrainingProgress().best, 0
@@ -191,8 +204,8 @@ def start_run(
     )
     run_log.changes(progress.step, changed)
     return Run(
-        config, processes, device, precision, model, loss, ema, optimizers, scaler, progress,
-        run_log, StepTimer(),
+        config, processes, device, precision, model, loss, adversarial, ema, averages, models,
+        optimizers, scaler, progress, run_log, StepTimer(),
     )  # fmt: skip
 
 
@@ -228,23 +241,6 @@ def initial_model(
     for source in config.warm_start:
         warm_start(model, source)
     return model
-
-
-def with_loss(
-    model: nn.Module,
-    config: TrainConfig,
-    teacher: BasicVSR | None,
-    precision: Precision,
-    device: str,
-) -> nn.Module:
-    """The loss of the model as a module: (lr, target) -> terms."""
-    if teacher is not None:
-        set_memory_layout(teacher.to(device), precision)
-        cache = Path(config.run_dir) / "teacher_outputs" if config.distinct_clips else None
-        return Distillation(model, teacher, weight=config.teacher_weight, cache=cache)
-    if config.loss == "psnr":
-        return PsnrLoss(model, steadiness=config.steadiness)
-    return PixelLoss(model, config.loss_reduction)
 
 
 def compile_loss(loss: nn.Module, scale: int, plan: Plan, processes: Processes) -> None:

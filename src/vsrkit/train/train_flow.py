@@ -59,7 +59,7 @@ def train_flow(
     ema = Ema(model, config.ema_decay)
     progress = TrainingProgress()
     if resume:
-        progress = load_state(run_dir / STATE, model, ema.model, optimizers)
+        progress = load_state(run_dir / STATE, {"model": model, "ema": ema.model}, optimizers)
     write_json(run_dir / "config.json", to_dict(config))
     run_log = RunLog(run_dir, after=progress.step)
     metadata = {"part": "light-flow", "channels": config.channels, "levels": config.levels}
@@ -94,7 +94,8 @@ def train_flow(
                     run_dir / "best.safetensors", ema.model, {**metadata, "step": done}
                 )
         if done % config.save_every == 0 or done == config.steps:
-            save_state(run_dir / STATE, model, ema.model, optimizers, progress)
+            models = {"model": model, "ema": ema.model}
+            save_state(run_dir / STATE, models, optimizers, progress)
             write_checkpoint(run_dir / "last.safetensors", ema.model, {**metadata, "step": done})
     log.info("%d steps done, best %.3f dB; weights in %s", progress.step, progress.best, run_dir)
     return progress

@@ -2,12 +2,14 @@
 
 import logging
 from collections.abc import Sequence
+from typing import Any, Literal, TypeAlias
 
 import torch
 from torch import Tensor, nn
 
 from vsrkit.data.random_degradation import degrader_named
 from vsrkit.evaluate.metrics import mean_psnr_y
+from vsrkit.evaluate.perceptual import load_lpips
 from vsrkit.hardware.device import Precision
 from vsrkit.inference.engine import Engine, upscale_frames
 from vsrkit.models.zoo import save_model
@@ -18,6 +20,8 @@ from vsrkit.train.training_data import TrainingSource, ValidationClip, scale_of
 
 log = logging.getLogger("vsrkit")
 
+ValidationMetric: TypeAlias = Literal["psnr_y", "lpips"]
+
 
 def validate(run: Run, clips: Sequence[ValidationClip]) -> None:
     """Score the averaged model; the main process saves it if it is the best so far.
@@ -26,21 +30,35 @@ def validate(run: Run, clips: Sequence[ValidationClip]) -> None:
     """
     progress, done = run.progress, run.progress.step
     run.timer.start("validation")
-    psnr_y, frame = score(run.ema.model, clips, run.precision, run.device, run.processes)
+    metric = run.config.validation_metric
+    value, frame = score(
+        run.ema.model, clips, run.precision, run.device, run.processes, metric=metric
+    )
     seconds = run.timer.start("rest")
     run.log.scalars(
         done,
-        psnr_y=psnr_y,
+        **{metric: value},
         validation_seconds=seconds,
         validation_share=run.timer.share("validation"),
     )
-    if psnr_y > progress.best:
-        progress.best, progress.best_step = psnr_y, done
+    if (quality := signed(value, metric)) > progress.best:
+        progress.best, progress.best_step = quality, done
     if run.processes.is_main:
         run.log.image(done, clips[0].name, frame)
         if progress.best_step == done:
             path = run.directory / "best.safetensors"
-            save_model(path, run.ema.model, step=done, psnr_y=psnr_y)
+            about: dict[str, Any] = {"step": done, metric: value}
+            save_model(path, run.ema.model, **about)
+
+
+def signed(value: float, metric: ValidationMetric) -> float:
+    """A score with the sign with which higher is better; the same function reverses it."""
+    return -value if metric == "lpips" else value
+
+
+def titled(value: float, metric: ValidationMetric) -> str:
+    """A score with its unit, for messages."""
+    return f"LPIPS {value:.4f}" if metric == "lpips" else f"{value:.3f} dB"
 
 
 def score(
@@ -49,8 +67,10 @@ def score(
     precision: Precision,
     device: str,
     processes: Processes = ALONE,
+    *,
+    metric: ValidationMetric = "psnr_y",
 ) -> tuple[float, Tensor]:
-    """Mean PSNR on Y in dB over the clips of all processes, and a frame (3, sH, sW).
+    """Mean score over the clips of all processes, and a frame (3, sH, sW).
 
     The frame is the middle one of the first clip of this process. The two frames at either end of
     a clip are not scored, if it has more than four.
@@ -61,6 +81,7 @@ def score(
         precision: number type of the model.
         device: device of this process.
         processes: which share the clips; each gets the same result as one process alone.
+        metric: psnr_y, PSNR on Y in dB, or lpips, of which every fourth frame is scored.
     """
     engine = Engine(model, precision, device, tile=None)
     scores, shown = [], torch.zeros(0)
@@ -68,12 +89,21 @@ def score(
         ends = 2 if len(clip.hr_pixels) > 4 else 0
         frames = list(upscale_frames(clip.lr, engine))
         kept = slice(ends, len(frames) - ends)
-        hr = (frame.float() / 255 for frame in clip.hr_pixels[kept])
-        scores.append(mean_psnr_y(frames[kept], hr))
+        hr = clip.hr_pixels[kept].float() / 255
+        measure = mean_lpips if metric == "lpips" else mean_psnr_y
+        scores.append(measure(frames[kept], hr))
         if number == 0:
             shown = frames[len(frames) // 2]
     scores = processes.join_shares(scores)
     return sum(scores) / len(scores), shown
+
+
+@torch.inference_mode()
+def mean_lpips(sr: Sequence[Tensor], hr: Sequence[Tensor] | Tensor) -> float:
+    """Mean LPIPS of every fourth pair of frames (3, H, W), RGB in [0, 1]."""
+    pairs = list(zip(sr, hr, strict=True))[::4]
+    found = [load_lpips()(a.float().clamp(0, 1)[None].cpu(), b[None]) for a, b in pairs]
+    return float(torch.cat(found).mean())
 
 
 def refit_run(
@@ -98,8 +128,9 @@ def refit_run(
     model.load_state_dict(run.processes.from_main(fit))
     target, result = run.directory / "refitted.safetensors", ""
     if clips:
-        psnr_y, _ = score(model, validation, run.precision, run.device, run.processes)
-        result = f", {psnr_y:.3f} dB"
+        metric = run.config.validation_metric
+        value, _ = score(model, validation, run.precision, run.device, run.processes, metric=metric)
+        result = f", {titled(value, metric)}"
     if run.processes.is_main:
         save_model(target, model, step=run.progress.step)
         log.info("last convolution fitted to %d clips%s: %s", len(training), result, target)
