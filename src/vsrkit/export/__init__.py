@@ -1,0 +1,1 @@
+"""Models as ONNX and OpenVINO files for other programs."""
