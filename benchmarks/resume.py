@@ -21,6 +21,7 @@ from pipeline import write_source
 from vsrkit import UpscaleOptions, __version__, upscale_video
 from vsrkit.models.zoo import load_model
 from vsrkit.upscale.options import Progress
+from vsrkit.upscale.part_records import RecordedFiles
 from vsrkit.upscale.produce import plan_parts, scan
 from vsrkit.upscale.work_folder import Manifest, WorkFolder
 from vsrkit.video.read import Picture, Source, open_source
@@ -64,9 +65,7 @@ def measure_resume(
     assert manifest is not None
     context = load_model(str(job.model)).spec.context
     total = len(manifest.index.times)
-    for part in plan_parts(manifest.index.shots, context):
-        if part.stop <= done * total:
-            folder.part(part.number).touch()
+    parts = [p for p in plan_parts(manifest.index.shots, context) if p.stop <= done * total]
     without = replace(manifest.index, seek_table=EMPTY_TABLE)
     manifests = {
         "seek_s": manifest,
@@ -76,6 +75,10 @@ def measure_resume(
     for _ in range(repeat):
         for name, stored in manifests.items():
             folder.write(stored)
+            for part in parts:
+                files = RecordedFiles(folder.write_file)
+                files.write(part.file, [b""])
+                files.finish(stored.identity, part)
             times[name].append(time_to_first_frame(source, target, job))
     shutil.rmtree(folder.path)
     best = {name: round(min(values), 3) for name, values in times.items()}

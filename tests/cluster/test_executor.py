@@ -6,16 +6,24 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
+from importlib import import_module
 
 import psutil
 import pytest
 import torch
 from tests.clips import noise_picture, write_clip
 from tests.cluster.dask_processes import Processes
+from tests.data.trees import write_vid4
 from tests.upscale import upscaled
 
+from vsrkit.cluster import worker as worker_module
 from vsrkit.cluster.connect import connect
 from vsrkit.errors import VsrkitError
+from vsrkit.evaluate.benchmark import evaluate_models
+from vsrkit.hardware.device import Precision
+from vsrkit.inference.engine import Engine
+from vsrkit.inference.reference import refer
 from vsrkit.models.rrn import RRN, RRNConfig
 from vsrkit.models.vespcn import VESPCN, VESPCNConfig
 from vsrkit.upscale import produce
@@ -54,7 +62,7 @@ def whole(film):
 def processes(tmp_path_factory):
     started = Processes(tmp_path_factory.mktemp("cluster"))
     started.worker("first")
-    started.worker("second")
+    started.worker("second", "--no-nanny")
     yield started
     started.close()
 
@@ -103,6 +111,27 @@ def test_workers_without_the_input_make_the_same_bytes(
     for worker in ("first", "second"):
         copies = (processes.folder / worker / "cache/inputs").glob("*/*")
         assert [path.name for path in copies] == ["in.mkv"]
+
+
+def test_a_worker_without_int8_convolutions_has_no_speed_in_int8(monkeypatch):
+    model = VESPCN(VESPCNConfig())
+    floats = Precision("float32", channels_last=True)
+    both = [floats, replace(floats, int8="int8")]
+    reference = refer(Engine(model, floats), None)
+    assert worker_module._rate(reference, both)[both[1]] > 0
+    monkeypatch.setattr(worker_module, "int8_fault", lambda: "missing")
+    speeds = worker_module._rate(reference, both)
+    assert speeds[both[0]] > 0
+    assert speeds[both[1]] == 0
+
+
+def test_clips_are_measured_on_workers(cluster, tmp_path):
+    write_vid4(tmp_path / "vid4")
+    options = {"clips": ["city", "walk"], "precision": "float32"}
+    (one,) = evaluate_models(["vsrt-s"], tmp_path / "vid4", **options)
+    (many,) = evaluate_models(["vsrt-s"], tmp_path / "vid4", **options, executor=cluster)
+    timed = {"seconds_per_frame": 0.0, "peak_memory_mb": 0.0}
+    assert replace(many, **timed) == replace(one, **timed)
 
 
 def wait_for(condition):
@@ -157,13 +186,14 @@ def test_other_workers_are_refused_by_name_and_limited_ones_pin_all(
 ):
     preload = tmp_path / "older.py"
     preload.write_text("import vsrkit; vsrkit.__version__ = '0.0.1'")
-    processes.worker("older", "--preload", str(preload))
+    processes.worker("older", "--no-nanny", "--preload", str(preload))
+    processes.worker("full", "--no-nanny", environment={"VSRKIT_CACHE": os.devnull})
     limits = {"ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2"}
-    processes.worker("limited", environment=limits)
+    processes.worker("limited", "--no-nanny", environment=limits)
     one, many = tmp_path / "one.mkv", tmp_path / "many.mkv"
     with connect(processes.address, same_bits=True) as executor:
-        wait_for(lambda: len(executor._alive()) == 4)
-        upscale(film, many, model="vsrt-s", executor=executor)
+        wait_for(lambda: len(executor._alive()) == 5)
+        upscale(unseen(film), many, model="vsrt-s", executor=executor)
         assert executor.workers == 3
     # One process with the same limits, of which PyTorch learns when it is loaded.
     words = ["upscale", film, one, "-m", "vsrt-s", "--precision", "float32"]
@@ -172,9 +202,9 @@ def test_other_workers_are_refused_by_name_and_limited_ones_pin_all(
     command = [sys.executable, "-c", f"{parts}; main()", *words]
     subprocess.run(command, env=environment, check=True)
     assert many.read_bytes() == one.read_bytes()
-    refused = {message for message in caplog.messages if "refused" in message}
-    assert len(refused) == 1
-    assert re.search(r"worker older \(tcp://\S+\) is refused: it has vsrkit 0.0.1, not", *refused)
+    full, older = sorted({message for message in caplog.messages if "refused" in message})
+    assert re.search(r"worker full \(tcp://\S+\) is refused: it cannot store the input", full)
+    assert re.search(r"worker older \(tcp://\S+\) is refused: it has vsrkit 0.0.1, not", older)
 
 
 @pytest.mark.parametrize(
@@ -192,6 +222,24 @@ def test_a_wrong_address_is_explained_in_one_line(monkeypatch, address, line):
     with pytest.raises(VsrkitError) as error, connect(address):
         pass
     assert line in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("content", [None, "no certificate"])
+def test_a_wrong_certificate_is_explained_in_one_line(tmp_path, content):
+    path = tmp_path / "mine.pem"
+    if content:
+        path.write_text(content)
+    files = {name: str(path) for name in ("ca-file", "client.cert", "client.key")}
+    settings = {f"distributed.comm.tls.{name}": value for name, value in files.items()}
+    with (
+        import_module("dask").config.set(settings),
+        pytest.raises(VsrkitError) as error,
+        connect("tls://127.0.0.1:8786"),
+    ):
+        pass
+    expected = "cannot load the certificate" if content else f"no such certificate file: {path}"
+    assert expected in str(error.value)
     assert "\n" not in str(error.value)
 
 

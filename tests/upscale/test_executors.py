@@ -139,9 +139,9 @@ def test_a_recurrent_model_continues_after_gaps_in_one_process(film, recurrent, 
 
     with pytest.raises(RuntimeError, match="crash"):
         upscale(film, target, model=model, executor=Shuffled(), on_progress=stop)
-    written = {path.name for path in WorkFolder.beside(target).path.glob("part-*")}
+    written = {path.name for path in WorkFolder.beside(target).path.glob("part-*.json")}
     assert len(written) == 3
-    assert "part-000002" not in written or "part-000001" not in written
+    assert "part-000002.json" not in written or "part-000001.json" not in written
     assert upscale(film, target, model=model).resumed == 36
     assert target.read_bytes() == whole
 
@@ -226,8 +226,8 @@ def test_a_smaller_tile_of_a_worker_is_used_by_all_that_follow(film, tmp_path, m
     assert sum("tiles of 64 pixels" in message for message in caplog.messages) == 1
 
 
-def test_the_files_of_an_answer_end_with_the_part(film, recurrent, tmp_path):
-    """The states of a part must exist when its file does."""
+def test_the_files_of_an_answer_end_with_the_record(film, recurrent, tmp_path):
+    """The files of a part must exist when its record does."""
     executor, answers = Shuffled(), []
     submit = executor.submit
 
@@ -237,7 +237,7 @@ def test_the_files_of_an_answer_end_with_the_part(film, recurrent, tmp_path):
     executor.submit = spy
     upscale(film, tmp_path / "out.mkv", model=recurrent[0], end=1, executor=executor)
     names = [[name for name, _ in answer.files] for answer in answers]
-    assert ["state-000000.safetensors", "part-000000"] in names
+    assert ["state-000000.safetensors", "part-000000", "part-000000.json"] in names
     assert all(isinstance(answer, PartAnswer) for answer in answers)
 
 

@@ -1,6 +1,5 @@
 """Resuming: a job that was killed at any moment continues and gives the same bytes."""
 
-import json
 import multiprocessing
 import os
 import random
@@ -9,6 +8,7 @@ import shutil
 import signal
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,7 @@ from tests.clips import noise_picture, write_clip
 from tests.upscale import upscaled
 
 from vsrkit.errors import StoppedError, VideoError, VsrkitError
+from vsrkit.hardware.device import Precision
 from vsrkit.models.bicubic import Bicubic
 from vsrkit.models.zoo import build_model
 from vsrkit.upscale import prepare as prepare_module
@@ -24,6 +25,7 @@ from vsrkit.upscale import produce
 from vsrkit.upscale.options import Progress
 from vsrkit.upscale.work_folder import WorkFolder
 from vsrkit.video import read
+from vsrkit.video.seek import EMPTY_TABLE
 
 KILLS = 24
 
@@ -186,13 +188,21 @@ def test_a_resumed_job_does_not_decode_what_is_finished(long_film, tmp_path, mon
     assert counts["pictures"] <= 190 - 144 + 24 + 3  # a group, and leading pictures
 
 
-def test_a_job_of_an_earlier_version_is_decoded_from_the_start(long_film, tmp_path, monkeypatch):
+def rewrite(folder, **fields):
+    """Change fields of a manifest, as if the job had begun with those."""
+    before = folder.read()
+    after = before.model_copy(update=fields)
+    folder.write(after)
+    for record in folder.path.glob("part-*.json"):
+        record.write_text(record.read_text().replace(before.identity, after.identity))
+
+
+def test_a_job_without_a_seek_table_is_decoded_from_the_start(long_film, tmp_path, monkeypatch):
     shutil.copytree(long_film, tmp_path / "earlier")
-    manifest = tmp_path / "earlier" / ".out.mkv.vsrkit" / "manifest.json"
-    stored = json.loads(manifest.read_text())
-    assert len(stored["index"]["seek_table"]["checksums"]) == 190
-    del stored["index"]["seek_table"]
-    manifest.write_text(json.dumps(stored))
+    folder = WorkFolder(tmp_path / "earlier" / ".out.mkv.vsrkit")
+    index = folder.read().index
+    assert len(index.seek_table.checksums) == 190
+    rewrite(folder, index=replace(index, seek_table=EMPTY_TABLE))
     counts = resume_copy(tmp_path / "earlier", tmp_path, monkeypatch)
     assert counts == {"pictures": 190, "seeks": 0}
 
@@ -297,11 +307,9 @@ def test_choices_of_auto_are_kept_when_resuming(film, tmp_path, monkeypatch):
     """Precision and tile were chosen by the first run; a later one keeps them."""
     target = tmp_path / "out.mkv"
     _interrupted(film, target)
-    manifest = WorkFolder.beside(target).path / "manifest.json"
-    content = json.loads(manifest.read_text())
-    precision = {"dtype": "float32", "channels_last": True}
-    content["options"] |= {"precision": precision, "tile": 64}
-    manifest.write_text(json.dumps(content))
+    folder = WorkFolder.beside(target)
+    chosen = {"precision": Precision("float32", channels_last=True), "tile": 64}
+    rewrite(folder, options=folder.read().options.model_copy(update=chosen))
     done = upscale(film, target, precision="auto", tile=None)
     assert done.resumed > 0
 
@@ -372,10 +380,8 @@ def test_the_tile_of_another_video_is_not_reused(film, tmp_path, monkeypatch):
     """It was chosen for other frames; this one may not even have the memory for it."""
     target = tmp_path / "out.mkv"
     _interrupted(film, target)
-    manifest = WorkFolder.beside(target).path / "manifest.json"
-    content = json.loads(manifest.read_text())
-    content["options"]["tile"] = 96
-    manifest.write_text(json.dumps(content))
+    folder = WorkFolder.beside(target)
+    rewrite(folder, options=folder.read().options.model_copy(update={"tile": 96}))
     asked = []
     plan = prepare_module.plan_memory
     monkeypatch.setattr(

@@ -257,7 +257,9 @@ def test_a_span_takes_its_sound_and_chapters_along(tmp_path):
     assert done.frames == 10
     assert [frame.time for frame in decoded(tmp_path / "out.mkv")] == [n / 25 for n in range(10)]
     (sound,) = packets(tmp_path / "out.mkv", "audio")
-    assert 0.35 < len(sound) * 1024 / 48000 < 0.45
+    audible = [time for time, _ in sound if time >= 0]  # a decoder needs some packets before
+    assert 0.35 < len(audible) * 1024 / 48000 < 0.45
+    assert sound[0][0] > -0.13
     with av.open(str(tmp_path / "out.mkv")) as file:
         assert [c["metadata"]["title"] for c in file.chapters()] == ["second"]
 

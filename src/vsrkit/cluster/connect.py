@@ -51,10 +51,13 @@ def _local_cluster(distributed: Any, address: str) -> Iterator[Any]:
         return
     if not number.isdigit() or int(number) < 1:
         raise UsageError(f"--cluster {address}: write local:4 for four workers on this machine")
-    # Dask's own profilers would take a few percent of the cores that the parts need.
+    # Dask's profilers, and event loops that wake up 50 times a second in every process, would take
+    # a few percent of the cores that the parts need.
     quiet = {
         "distributed.worker.profile.enabled": False,
         "distributed.admin.system-monitor.gil.enabled": False,
+        "distributed.admin.system-monitor.interval": "10s",
+        "distributed.admin.tick.interval": "1s",
     }
     with (
         import_module("dask").config.set(quiet),
@@ -97,8 +100,12 @@ def _check_address(distributed: Any, address: str) -> None:
         raise UsageError(f"--cluster {address}: write tcp://host:8786 or tls://host:8786")
     if scheme != "tls":
         return
+    security = distributed.Security()
+    for path in (security.tls_ca_file, security.tls_client_cert, security.tls_client_key):
+        if path and "\n" not in path and not Path(path).is_file():  # else it is a certificate
+            raise UsageError(f"--cluster {address}: no such certificate file: {path}")
     try:
-        secured = distributed.Security().get_connection_args("client").get("ssl_context")
+        secured = security.get_connection_args("client").get("ssl_context")
     except (OSError, ValueError, TypeError) as error:
         raise UsageError(f"--cluster {address}: cannot load the certificate: {error}") from error
     if secured is None:

@@ -168,6 +168,7 @@ def _errors_of(address: str) -> Iterator[None]:
     except ImportError as error:  # fsspec names the package that it needs for this protocol
         raise VideoError(f"cannot read {address}: {error}") from error
     except Exception as error:
-        # Every back end has its own exceptions.
-        reason = " ".join(str(error).split()) or type(error).__name__
+        # Every back end has its own exceptions. That of HTTP names only the address, but its cause.
+        cause = error.__cause__ or error
+        reason = " ".join(str(cause).split()) or type(cause).__name__
         raise VideoError(f"cannot read {address}: {reason}") from error

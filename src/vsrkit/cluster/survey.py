@@ -59,7 +59,8 @@ class Survey:
         if not facts:
             raise VsrkitError(self._nobody())
         if device == "auto":
-            device = "cuda" if all(f.gpus for f in facts.values()) else "cpu"
+            int8 = isinstance(precision, str) and precision.startswith("int8")
+            device = "cuda" if all(f.gpus for f in facts.values()) and not int8 else "cpu"
         level = instructions
         if level is None and self._same_bits:
             level = least_level(f.instructions for f in facts.values())
@@ -82,6 +83,9 @@ class Survey:
 
     def _fastest(self, name: PrecisionName, facts: Mapping[str, WorkerFacts]) -> Precision:
         """The fastest precision on the slowest kind of worker."""
+        if name == "int8" or name == "int8-exact":
+            # Integers gain about the same everywhere: the floats beside them decide.
+            return replace(self._fastest("auto", facts), channels_last=True, int8=name)
         candidates = [c for c in CANDIDATES if name in ("auto", c.dtype)]
         rates = self._rates(facts, candidates)
         if not rates:
@@ -113,7 +117,7 @@ class Survey:
         rates = self._rates(facts, [precision])
         for address in facts:
             if address in rates and rates[address][precision] == 0:
-                self.refuse(address, f"its processor cannot compute in {precision.dtype}")
+                self.refuse(address, f"its processor cannot compute in {precision.name}")
         admitted = {a: f for a, f in facts.items() if a in rates and a not in self.refused}
         self._warn_if_mixed(admitted)
         return admitted

@@ -30,6 +30,7 @@ from vsrkit.hardware.device import (
 )
 from vsrkit.hardware.executors import LocalPool
 from vsrkit.hardware.instructions import instruction_level
+from vsrkit.hardware.int8 import int8_fault
 from vsrkit.hardware.memory import free_memory
 from vsrkit.inference.reference import EngineReference, use_device
 
@@ -90,7 +91,9 @@ def _rate(reference: EngineReference, candidates: Sequence[Precision]) -> dict[P
     convolution = largest_convolution(reference.load())  # an engine would change its layout
     if convolution is None:
         return dict.fromkeys(candidates, 1.0)
-    return measure_speeds(convolution, torch.device(reference.device), candidates)
+    floats = [candidate.floats for candidate in candidates]
+    speeds = measure_speeds(convolution, torch.device(reference.device), floats)
+    return {c: 0.0 if c.int8 and int8_fault() else speeds[c.floats] for c in candidates}
 
 
 def run_call(settings: CallSettings, call: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:

@@ -253,6 +253,7 @@ def _through_pipe(
                     sys.stdin.buffer,
                     RawVideo.parse(raw) if raw else None,
                     deinterlace=deinterlace,
+                    spool=None if target == "-" else Path(target).absolute().parent,
                 )
             )
             source = configure_input(Source(path=Path("-"), info=info), options)

@@ -252,7 +252,7 @@ def report_page(fidelity: Fidelity, source: str, target: str) -> str:
         "upscale/fidelity.html",
         title=f"Fidelity of {target} to {source}",
         summary=f"{fidelity.frames} frames, {width}x{height} to {wide}x{high}, "
-        f"{len(fidelity.shots)} shots.",
+        f"{len(fidelity.shots)} shot{'s' if len(fidelity.shots) != 1 else ''}.",
         warning=_warning(fidelity),
         report={
             "shots": [asdict(shot) for shot in fidelity.shots],

@@ -25,6 +25,7 @@ from vsrkit.upscale.options import (
     ResolvedOptions,
     UpscaleOptions,
 )
+from vsrkit.upscale.part_records import missing_parts
 from vsrkit.upscale.prepare import (
     PreparedJob,
     open_input,
@@ -46,11 +47,12 @@ from vsrkit.upscale.work_folder import (
     WorkFolder,
     finish_images,
     image_names,
+    is_pattern,
     open_target,
     remove_leftovers,
 )
 from vsrkit.video.codecs import Encoding
-from vsrkit.video.mux import assemble
+from vsrkit.video.mux import assemble, check_times
 from vsrkit.video.probe import UPRIGHT
 from vsrkit.video.read import Source
 from vsrkit.video.timestamps import Clock
@@ -98,9 +100,8 @@ def upscale_video(
     """
     begin = time.monotonic()
     video = open_input(source, options)
-    cleanup_only = not options.restart and WorkFolder.beside(Path(target)).only_cleanup_remains(
-        Path(target)
-    )
+    place = Path(target).parent if is_pattern(Path(target)) else Path(target)
+    cleanup_only = not options.restart and WorkFolder.beside(place).only_cleanup_remains(place)
     goal = open_target(target, video, overwrite=options.overwrite or cleanup_only)
     folder = WorkFolder.beside(goal.path)
     with _locked(folder, goal):
@@ -127,18 +128,21 @@ def upscale_video(
         stride = stride_of(spec, options.quality)
         manifest = _manifest(folder, earlier, resolved, video, on_progress)
         index = manifest.index
+        check_times(goal.path.suffix.lower(), index.clock(video))
         names = image_names(goal, video, len(index.times)) if goal.images else ()
         parts = list(
             plan_parts(
                 index.shots, spec.context, stride=stride, names=names, seek_table=index.seek_table
             )
         )
-        job = _context(video, goal, prepared)
+        job = _context(video, goal, prepared, manifest.identity)
         if executor:
             job = replace(job, files=_share(source, video, input_hash, executor))
         resumed = len(index.times)
         if not cleanup_only:
-            tracker = JobProgress(parts, manifest, folder, on_progress)
+            moved_to = goal.path if goal.images and folder.is_finished else None
+            missing = missing_parts(parts, folder, job.identity, moved_to=moved_to)
+            tracker = JobProgress(parts, missing, manifest, folder, on_progress)
             produce_missing(tracker, job, prepared, options.workers, executor)
             resumed = tracker.resumed
             on_progress(Progress(stage="write", done=0, total=1))
@@ -148,7 +152,7 @@ def upscale_video(
     size = prepared.encoding or prepared  # an encoder may need even sizes, larger by one
     return Upscaled(
         path=goal.path,
-        model=prepared.model,
+        model=prepared.label,
         frames=len(index.times),
         shots=len(index.shots),
         height=size.height,
@@ -179,7 +183,9 @@ def _resolve_options(
         input=input_hash,
         model=job.model,
         weights=job.reference.digest,
+        sharpness=options.sharpness,
         precision=engine.precision,
+        calibration=engine.calibration,
         device=job.reference.device.split(":")[0],
         tile=tile,
         tile_too_large=earlier.tile_too_large if earlier and tile == earlier.tile else None,
@@ -207,8 +213,9 @@ def _deinterlaced(source: Source) -> Literal["none", "flagged frames", "all fram
     return "flagged frames" if source.info.interlaced and source.deinterlace == "auto" else "none"
 
 
-def _context(source: Source, goal: Target, prepared: PreparedJob) -> JobContext:
+def _context(source: Source, goal: Target, prepared: PreparedJob, identity: str) -> JobContext:
     return JobContext(
+        identity=identity,
         source=source,
         height=prepared.height,
         width=prepared.width,

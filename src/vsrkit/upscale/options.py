@@ -13,6 +13,7 @@ from torch import nn
 from vsrkit.errors import VsrkitError
 from vsrkit.hardware.device import Precision, PrecisionName
 from vsrkit.hardware.memory import free_memory, parse_size
+from vsrkit.inference.calibration import Calibration
 from vsrkit.inference.memory import SHARE
 from vsrkit.video.colour import Colour
 from vsrkit.video.read import Span, parse_span
@@ -27,6 +28,8 @@ class UpscaleOptions:
 
     model: name of a preset or zoo entry, path of a checkpoint, or a loaded model; None takes the
         best preset whose weights are installed.
+    sharpness: from 0, closest to the source, to 1, sharpest to the eye; for models that have a
+        sharper companion, such as the default one. None takes the model as it is.
     scale: integer factor from 1 to the model's own; smaller ones are resampled from its output.
     height: lines of the displayed result, for factors that are no integers; excludes `scale`.
     quality: how much the windows of a model that returns whole windows overlap.
@@ -41,17 +44,21 @@ class UpscaleOptions:
     pix_fmt: pixel format of the output; None keeps that of the source where the codec has it.
     encoder_options: further options of the FFmpeg encoder, by name.
     device: `auto`, `cpu`, `cuda`, `cuda:N` or `mps`.
-    precision: `auto` measures which number type is fastest on this machine.
+    precision: `auto` measures which number type is fastest on this machine; it takes `int8` or
+        `int8-exact` only at a negligible loss of quality, see `docs/precision.md`.
     workers: processes that share the work; the output does not depend on it.
     max_memory: bytes, or text such as "2G", for all processes together; None takes a safe share
         of the free memory.
     tile: side of the tiles in pixels of the source, 0 for whole frames, None to choose by memory.
     chunk: frames buffered between decoding, model and encoding; 0 runs them in turns.
+    follow_references: whether an input that names other files or addresses, such as a playlist,
+        may make FFmpeg open them.
     overwrite: whether an existing output may be replaced.
     restart: whether to discard what an unfinished job with other options has done.
     """
 
     model: str | Path | nn.Module | None = None
+    sharpness: float | None = None
     scale: int | None = None
     height: int | None = None
     quality: Quality = "best"
@@ -69,6 +76,7 @@ class UpscaleOptions:
     max_memory: int | str | None = None
     tile: int | None = None
     chunk: int | None = None
+    follow_references: bool = False
     overwrite: bool = False
     restart: bool = False
 
@@ -109,6 +117,11 @@ class UpscaleOptions:
                 f"encoder_options maps names to values, such as {{'preset': 'slow'}}, "
                 f"not {self.encoder_options!r}"
             )
+        sharpness: object = self.sharpness
+        if not (sharpness is None or (isinstance(sharpness, int | float) and 0 <= sharpness <= 1)):
+            raise VsrkitError(f"--sharpness is a number from 0 to 1, not {sharpness!r}")
+        if sharpness is not None and isinstance(self.model, nn.Module):
+            raise VsrkitError("--sharpness is for models by name; load_model also takes it")
         rate: object = self.frame_rate
         if not (isinstance(rate, Fraction | int | float) and 0 < rate < math.inf):
             raise VsrkitError(f"--frame-rate is a number above 0, not {rate!r}")
@@ -166,7 +179,9 @@ class ResolvedOptions(BaseModel):
     model: str
     weights: str = Field(description="hash of the model's configuration and weights")
     precision: Precision
+    calibration: Calibration | None = Field(None, title="ranges of int8")
     device: str
+    sharpness: float | None = None
     tile: int = Field(description="side in pixels, 0 for whole frames")
     tile_too_large: int | None = Field(title="tile too large for memory")
     quality: Quality
@@ -191,7 +206,7 @@ class ResolvedOptions(BaseModel):
 
     def precision_for(self, requested: PrecisionName) -> PrecisionName | Precision:
         """The precision to continue with: `auto` keeps the one that was measured first."""
-        return self.precision if requested in ("auto", self.precision.dtype) else requested
+        return self.precision if requested in ("auto", self.precision.name) else requested
 
     def with_smaller_tile(self, tile: int) -> "ResolvedOptions":
         """The same after memory did not suffice for the tile."""

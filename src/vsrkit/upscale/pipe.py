@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import chain, islice
 from pathlib import Path
-from typing import IO
+from typing import IO, BinaryIO
 
-import av
 from av.container import InputContainer
 from av.video.frame import VideoFrame
 from torch import Tensor
@@ -24,7 +23,8 @@ from vsrkit.upscale.work_folder import WorkFolder
 from vsrkit.video.codecs import Encoding
 from vsrkit.video.encode import Encoder, encode_frames, write_packets
 from vsrkit.video.mux import Y4M_FRAME, y4m_header
-from vsrkit.video.probe import UPRIGHT, Orientation, VideoInfo, describe, video_stream
+from vsrkit.video.opening import open_pipe, video_stream
+from vsrkit.video.probe import UPRIGHT, Orientation, VideoInfo, describe
 from vsrkit.video.read import (
     Deinterlace,
     Picture,
@@ -57,13 +57,18 @@ class RawVideo:
 
 @contextmanager
 def piped(
-    stream: IO[bytes], raw: RawVideo | None = None, *, deinterlace: Deinterlace = "auto"
+    stream: BinaryIO,
+    raw: RawVideo | None = None,
+    *,
+    deinterlace: Deinterlace = "auto",
+    spool: Path | None = None,
 ) -> Iterator[tuple[VideoInfo, Iterator[Picture]]]:
     """Open a video that comes through a pipe: its properties and its frames.
 
     stream: the pipe.
     raw: size, format and rate of rawvideo; None for formats with a header, such as y4m.
     deinterlace: as in `Source`.
+    spool: folder for a copy of an mp4 whose index is at its end; None takes the system's.
     """
     options = {}
     if raw:
@@ -72,12 +77,8 @@ def piped(
             "pixel_format": raw.pix_fmt,
             "framerate": str(raw.rate),
         }
-    try:
-        container = av.open(stream, "r", format="rawvideo" if raw else None, options=options)
-    except (av.FFmpegError, ValueError, OSError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise VideoError(f"cannot read a video from the pipe: {reason}") from error
-    with container:
+    form = "rawvideo" if raw else None
+    with open_pipe(stream, form=form, options=options, spool=spool) as container:
         yield _first_look(container, deinterlace)
 
 

@@ -31,6 +31,7 @@ from vsrkit.video.read import Source
 CROP = 96  # side of the crop that is upscaled for the measurement
 MADE = 6  # frames to upscale for it, at least: an encoder compresses well after a few
 KEYFRAME_EVERY = 250  # frames, at most; the default of the encoders
+LONGEST = timedelta(days=1000)  # that is written as a time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +88,9 @@ def plan_video(
         raise VideoError(f"{source} is a folder of videos; use plan_folder")
     opened = open_input(source, options, warn=False)
     if opened.info.frames is None:
-        opened = replace(opened, info=probe(source, count=True))
+        opened = replace(
+            opened, info=probe(opened.path, count=True, follow_references=options.follow_references)
+        )
     if target is None:
         target = "output" if opened.images else "output.mkv"
     suffix = ".y4m" if str(target) == "-" else Path(target).suffix.lower()
@@ -110,7 +113,7 @@ def plan_video(
         duration_s=float(frames / info.frame_rate),
         size=(info.height, info.width),
         output_size=(prepared.height, prepared.width),
-        model=prepared.model,
+        model=prepared.label,
         precision=str(prepared.engine.precision),
         codec=prepared.encoding.codec if prepared.encoding else "png",
         pix_fmt=prepared.encoding.pix_fmt if prepared.encoding else "rgb",
@@ -270,4 +273,6 @@ def describe_all(plans: Sequence[Plan], failed: Sequence[str]) -> str:
 
 
 def _clock(seconds: float) -> str:
+    if seconds > LONGEST.total_seconds():  # a damaged header
+        return f"more than {LONGEST.days} days"
     return str(timedelta(seconds=ceil(seconds)))

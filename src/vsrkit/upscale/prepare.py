@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
-from av.video.format import VideoFormat
 from torch import nn
 
 from vsrkit.cluster.executor import DaskExecutor
@@ -20,9 +19,14 @@ from vsrkit.inference.memory import FRAME, SHARE, MemoryPlan, plan_memory
 from vsrkit.inference.reference import EngineReference, refer
 from vsrkit.models.spec import Spec, Window
 from vsrkit.models.zoo import default_model, load_model
+from vsrkit.upscale.int8_choice import choose_precision
 from vsrkit.upscale.options import Quality, ResolvedOptions, UpscaleOptions
+from vsrkit.upscale.output_size import check_possible, output_size, wanted_factor
 from vsrkit.video.codecs import (
+    DEFAULT_CODECS,
     LEAN_CODECS,
+    NO_LIMIT,
+    SIZE_LIMITS,
     Encoding,
     choose_encoding,
     disabled_features,
@@ -31,7 +35,7 @@ from vsrkit.video.codecs import (
 from vsrkit.video.colour import bytes_per_pixel, layout_of, planar_format
 from vsrkit.video.encode import open_encoder
 from vsrkit.video.mux import check_container
-from vsrkit.video.probe import VideoInfo
+from vsrkit.video.probe import has_alpha
 from vsrkit.video.read import Source, open_source
 
 log = logging.getLogger("vsrkit")
@@ -51,6 +55,12 @@ class PreparedJob:
     instructions: str | None = None  # that the workers of a cluster are pinned to
     notes: tuple[str, ...] = ()  # where the encoder differs from the default to save memory
 
+    @property
+    def label(self) -> str:
+        """The name of the model with its sharpness, if it was given one."""
+        sharpness = self.reference.sharpness
+        return self.model if sharpness is None else f"{self.model} at sharpness {sharpness:g}"
+
 
 def open_input(path: str | Path, options: UpscaleOptions, *, warn: bool = True) -> Source:
     """Open a source with the time span, frame rate and deinterlacing of the options.
@@ -60,9 +70,10 @@ def open_input(path: str | Path, options: UpscaleOptions, *, warn: bool = True) 
     """
     if is_address(path):
         path = fetch_to_cache(str(path))
-    return configure_input(
-        open_source(path, frame_rate=options.exact_frame_rate), options, warn=warn
+    source = open_source(
+        path, frame_rate=options.exact_frame_rate, follow_references=options.follow_references
     )
+    return configure_input(source, options, warn=warn)
 
 
 def configure_input(source: Source, options: UpscaleOptions, *, warn: bool = True) -> Source:
@@ -107,22 +118,22 @@ def prepare(
     by_rows: whether frames can be read a few rows at a time; those of a pipe cannot.
     cluster: whose workers run the model, and decide with each other how.
     """
-    name, model = _load(options.model, wanted_factor(source.info, options))
+    name, model = _load(options, wanted_factor(source.info, options))
     spec: Spec = model.spec  # type: ignore[assignment]
     if options.tile and options.tile < spec.minimum:
         raise VsrkitError(
             f"--tile is 0 for whole frames or at least {spec.minimum} pixels, not {options.tile}"
         )
     info = source.info
-    if any(component.is_alpha for component in VideoFormat(info.pix_fmt).components):
-        log.warning("the alpha channel of %s is dropped", source.path)
+    _warn_about_dropped(source, suffix)
     height, width = output_size(info, spec, scale=options.scale, height=options.height)
+    check_possible(info, spec, height, width)
     loadable = None if isinstance(options.model, nn.Module) else name
     precision = earlier.precision_for(options.precision) if earlier else options.precision
     agreement: Agreement | None = None
     if cluster:
         agreement = cluster.agree(
-            refer(Engine(model, CANDIDATES[0]), loadable),
+            refer(Engine(model, CANDIDATES[0]), loadable, options.sharpness),
             precision=precision,
             device=options.device,
             instructions=earlier.instructions if earlier else None,
@@ -141,7 +152,8 @@ def prepare(
         turned = _turned(source, (height, width), suffix)
         _warn_about_losses(source, encoding, requested=options.pix_fmt is not None)
         open_encoder(encoding)  # an encoder that refuses its options does so now
-        check_container(suffix, encoding, source)
+        for line in check_container(suffix, encoding, source):
+            log.warning("%s: %s", source.path, line)
         if (encoding.height, encoding.width) != turned:
             log.warning(
                 "%dx%d becomes %dx%d by repeating the last line or column: "
@@ -151,17 +163,17 @@ def prepare(
     if memory.tile and spec.tile is None and options.tile is None:
         limit = format_size(options.memory_limit)
         log.warning("runs in tiles of %d pixels to stay below %s of memory", memory.tile, limit)
+    precision, calibration = choose_precision(
+        source, model, precision, device=device, earlier=earlier
+    )
     engine = make_engine(
-        model,
-        precision=precision,
-        device=device,
-        tile=memory.tile,
+        model, precision=precision, device=device, tile=memory.tile, calibration=calibration
     )
     if memory.low_memory and scratch:
         engine = replace(engine, scratch=scratch)
     if not memory.window_cache:
         engine = replace(engine, window_caches=None)
-    reference = refer(engine, loadable)
+    reference = refer(engine, loadable, options.sharpness)
     return PreparedJob(
         model=name,
         engine=engine,
@@ -175,30 +187,21 @@ def prepare(
     )
 
 
-def output_size(
-    info: VideoInfo, spec: Spec, *, scale: int | None, height: int | None
-) -> tuple[int, int]:
-    """(height, width) of the output as it is stored, before a rotation for display.
-
-    scale: factor; None for that of the model.
-    height: lines of the displayed picture, in place of a factor.
-    """
-    if height is not None:
-        # With a rotation by 90 degrees the stored width is displayed as the height.
-        sideways = bool(info.rotation % 180)
-        lines, across = (info.width, info.height) if sideways else (info.height, info.width)
-        if not 16 <= height <= 16 * lines:
-            raise VsrkitError(
-                f"--height {height} is out of range: 16 to {16 * lines} for a source of {lines}"
-            )
-        width = max(2, 2 * round(across * height / lines / 2))
-        return (width, height) if sideways else (height, width)
-    if scale is not None and not 1 <= scale <= spec.scale:
-        raise VsrkitError(
-            f"--scale {scale} is not possible: this model upscales by 1 to {spec.scale}"
-        )
-    factor = scale or spec.scale
-    return info.height * factor, info.width * factor
+def _warn_about_dropped(source: Source, suffix: str | None) -> None:
+    """Name what no output of this kind keeps, before anything is computed."""
+    info = source.info
+    dropped = list(info.not_kept)
+    if source.images and has_alpha(info.pix_fmt):
+        dropped.append("the alpha channel")
+    if suffix in (None, ".y4m"):
+        kinds = {stream.kind for stream in info.streams} - {"video", "data"}
+        dropped += [f"{kind}s" if kind != "audio" else kind for kind in sorted(kinds)]
+        videos = [s for s in info.streams if s.kind == "video" and not s.attached]
+        if len(videos) > 1:
+            dropped.append(f"the other video stream{'s' if len(videos) > 2 else ''}")
+    if dropped:
+        verb = "is" if len(dropped) == 1 and not dropped[0].endswith("s") else "are"
+        log.warning("%s of %s %s dropped", " and ".join(dropped), source.path, verb)
 
 
 def stride_of(spec: Spec, quality: Quality) -> int:
@@ -209,17 +212,14 @@ def stride_of(spec: Spec, quality: Quality) -> int:
     return {"best": 1, "balanced": (size + 1) // 2, "fast": size}[quality]
 
 
-def wanted_factor(info: VideoInfo, options: UpscaleOptions) -> float | None:
-    """How many times larger the output will be; None for the scale of the model."""
-    if options.height is not None:
-        return options.height / (info.width if info.rotation % 180 else info.height)
-    return options.scale
-
-
-def _load(model: str | Path | nn.Module | None, factor: float | None) -> tuple[str, nn.Module]:
-    """Name and model; a default one is chosen by the factor."""
+def _load(options: UpscaleOptions, factor: float | None) -> tuple[str, nn.Module]:
+    """Name and model; a default one is chosen by the factor, or has the sharpness."""
+    model, sharpness = options.model, options.sharpness
     if isinstance(model, nn.Module):
         return type(model).__name__, model
+    if sharpness is not None:
+        name = str(model) if model is not None else default_model()
+        return name, load_model(name, sharpness=sharpness)
     name = str(model) if model is not None else default_model(factor)
     if model is None and name != default_model():
         log.warning("uses %s, the model for factors up to 2; choose another by --model", name)
@@ -283,6 +283,11 @@ def _encoder_notes(
 ) -> tuple[str, ...]:
     """Where the encoder differs from the default one to save memory."""
     size = f"{encoding.width}x{encoding.height}"
+    usual = DEFAULT_CODECS[suffix]
+    if options.codec is None and not SIZE_LIMITS.get(usual, NO_LIMIT).allows(
+        encoding.width, encoding.height
+    ):
+        return (f"encodes with {encoding.codec}, because {usual} does not take pictures of {size}",)
     if options.codec is None and encoding.codec in LEAN_CODECS.get(suffix, ()):
         why = "as the job began" if resumed else f"the default codec needs too much for {size}"
         return (

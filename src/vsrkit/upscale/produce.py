@@ -19,7 +19,9 @@ from vsrkit.inference.shots import mark_cuts
 from vsrkit.models.layers.resample import fitted
 from vsrkit.models.spec import Carried, Context, Piece, PiecePlan, plan_pieces
 from vsrkit.upscale.options import OnProgress, Progress
-from vsrkit.upscale.work_folder import Index, Part, pack_states, unpack_states
+from vsrkit.upscale.part_records import RecordedFiles, Write
+from vsrkit.upscale.stored_states import pack_states, unpack_states
+from vsrkit.upscale.work_folder import Index, Part
 from vsrkit.video.codecs import Encoding
 from vsrkit.video.encode import encode_frames, packet_chunks
 from vsrkit.video.images import encode_png
@@ -65,8 +67,6 @@ OnEvent: TypeAlias = Callable[[JobEvent], None]
 PartPiece: TypeAlias = tuple[Part, Piece]
 # A frame of a part, and the recurrent states of the model after it.
 PartFrame: TypeAlias = tuple[Part, Tensor | Rows, States]
-# Takes the name of a file in the work folder and its content, in chunks as they are computed.
-Write: TypeAlias = Callable[[str, Iterable[bytes]], None]
 # Takes the number of a part; the recurrent states after it, as `pack_states` made them.
 ReadState: TypeAlias = Callable[[int], bytes]
 
@@ -75,6 +75,7 @@ ReadState: TypeAlias = Callable[[int], bytes]
 class JobContext:
     """What every part of a job needs besides the model; sent to workers with each part."""
 
+    identity: str  # see `Manifest.identity`
     source: Source
     height: int  # of the output frames before rotation
     width: int
@@ -181,7 +182,7 @@ def produce(
     write: Write,
     read_state: ReadState,
 ) -> None:
-    """Compute parts in order and write the files of each; a part's own file is its last.
+    """Compute parts in order and write the files of each; the record of a part is its last.
 
     reader: of the source of the job.
     write: called for each file; a state is written while the file of its part is.
@@ -305,13 +306,14 @@ def _write_part(
     part: Part, frames: Iterable[PartFrame], job: JobContext, on_event: OnEvent, write: Write
 ) -> None:
     """Encode the frames of one part and write its files."""
-    finished = _finish_frames(part, frames, job, on_event, write)
+    files = RecordedFiles(write)
+    finished = _finish_frames(part, frames, job, on_event, files.write)
     if job.encoding:
-        write(part.file, packet_chunks(encode_frames(finished, job.encoding)))
+        files.write(part.file, packet_chunks(encode_frames(finished, job.encoding)))
     else:
         for name, frame in zip(part.images, finished, strict=True):
-            write(name, [encode_png(as_tensor(frame), bits=job.bits)])
-        write(part.file, [b"images\n"])
+            files.write(name, [encode_png(as_tensor(frame), bits=job.bits)])
+    files.finish(job.identity, part)
     on_event(PartDone(part.number))
 
 

@@ -95,12 +95,12 @@ class JobProgress:
     def __init__(
         self,
         parts: Sequence[Part],
+        missing: Sequence[Part],
         manifest: Manifest,
         folder: WorkFolder,
         on_progress: OnProgress,
     ) -> None:
-        self.parts, self.folder = parts, folder
-        self.missing = self._not_written()
+        self.parts, self.folder, self.missing = parts, folder, missing
         self._manifest, self._on_progress = manifest, on_progress
         self._total = len(manifest.index.times)
         self.resumed = self._done = self._total - _frames(self.missing)
@@ -160,15 +160,12 @@ class JobProgress:
 
     def check_complete(self) -> None:
         """Raise StoppedError if parts are missing."""
-        if left := self._not_written():
+        if left := [part for part in self.parts if not self.folder.is_done(part.number)]:
             kept = self._total - _frames(left)
             raise StoppedError(
                 f"stopped; {kept} of {self._total} frames are finished, run the same command to "
                 "resume"
             )
-
-    def _not_written(self) -> list[Part]:
-        return [part for part in self.parts if not self.folder.part(part.number).exists()]
 
 
 def _frames(parts: Sequence[Part]) -> int:

@@ -18,10 +18,12 @@ from av.video.frame import VideoFrame
 from numpy.typing import NDArray
 from torch import Tensor
 
+from vsrkit.errors import VideoError
 from vsrkit.upscale.options import Deinterlace
 from vsrkit.video.colour import to_rgb
 from vsrkit.video.images import read_image
-from vsrkit.video.probe import VideoInfo, open_container, video_stream
+from vsrkit.video.opening import packets, video_stream
+from vsrkit.video.probe import VideoInfo
 from vsrkit.video.read import Source
 
 Grey = NDArray[np.int16]  # (H, W), 0..255
@@ -301,12 +303,12 @@ def _dark_ends(brightness: NDArray[np.float64]) -> tuple[int, int]:
     return (first if first >= least else 0), (last if last >= least else 0)
 
 
-def _bits_per_pixel(source: Source, packets: int = 1000) -> float | None:
+def _bits_per_pixel(source: Source, count: int = 1000) -> float | None:
     """Bits per pixel of the encoded video, from the sizes of its first packets."""
-    with open_container(source.path) as container:
+    with source.open() as container:
         stream = video_stream(container, source.path)
         try:
-            sizes = [packet.size for packet in islice(container.demux(stream), packets)]
+            sizes = [packet.size for packet in islice(packets(container, stream), count)]
         except (av.FFmpegError, ValueError):
             return None
     sizes = [size for size in sizes if size]
@@ -336,6 +338,8 @@ def sample(source: Source, length: int) -> list[Tensor]:
         frames = list(islice(_rgb_frames(source, place), length))
         if len(frames) == length:
             break
+    if not frames:
+        raise VideoError(f"no frame of {source.path} can be decoded again after the first ones")
     return frames + frames[-1:] * (length - len(frames))
 
 
@@ -371,7 +375,7 @@ def _decoded(source: Source, start: int) -> Iterator[VideoFrame]:
     Begins with the first frame if the file is not seekable. Skips damaged packets and frames of
     another size.
     """
-    with open_container(source.path) as container:
+    with source.open() as container:
         stream = video_stream(container, source.path)
         stream.thread_type = "AUTO"
         if start > 0:
@@ -382,7 +386,7 @@ def _decoded(source: Source, start: int) -> Iterator[VideoFrame]:
                 container.seek(0)
         size: tuple[int, int] | None = None
         try:
-            for packet in container.demux(stream):
+            for packet in packets(container, stream):
                 try:
                     frames = packet.decode()
                 except (av.FFmpegError, ValueError):

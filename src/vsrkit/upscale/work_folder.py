@@ -1,6 +1,7 @@
 """The output of a job, and the hidden work folder beside it that stores its finished parts."""
 
 import errno
+import hashlib
 import re
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
@@ -8,12 +9,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from filelock import FileLock, Timeout
-from pydantic import BaseModel, ConfigDict, ValidationError
-from safetensors.torch import load, save
-from torch import Tensor
+from pydantic import BaseModel, ConfigDict
 
 from vsrkit.errors import VideoError, VsrkitError
 from vsrkit.hardware.files import temporary_path, write_atomically
@@ -63,8 +62,13 @@ class Part:
 
     @property
     def file(self) -> str:
-        """File with its packets; for images a marker that the part is complete."""
+        """File with its packets, if a video is written."""
         return f"part-{self.number:06d}"
+
+    @property
+    def record(self) -> str:
+        """File that lists the files of the part when all of them are written."""
+        return f"{self.file}.json"
 
     @property
     def state_file(self) -> str:
@@ -82,9 +86,28 @@ class Manifest(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    format: Literal[2] = 2
+    format: Literal[3] = 3
+    digest: str = ""  # of the rest, in the file; damage must not change a job
     options: ResolvedOptions
     index: Index
+
+    def with_digest(self) -> "Manifest":
+        """The same with the right digest."""
+        return self.model_copy(update={"digest": _hash(self.model_dump_json(exclude={"digest"}))})
+
+    @property
+    def identity(self) -> str:
+        """A hash of what decides the bytes of all parts, except for tiles halved on the way."""
+        options = self.options
+        if options.tile_too_large is not None:
+            first = {"tile": options.tile_too_large, "tile_too_large": None}
+            options = options.model_copy(update=first)
+        plain = self.model_copy(update={"options": options})
+        return _hash(plain.model_dump_json(exclude={"digest"}))
+
+
+def _hash(text: str) -> str:
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +124,19 @@ class WorkFolder:
         return cls(target.with_name(f".{target.name}.vsrkit"))
 
     def part(self, number: int) -> Path:
-        """File with the packets of a part; for images a marker that the part is complete."""
+        """File with the packets of a part."""
         return self.path / f"part-{number:06d}"
+
+    def is_done(self, number: int) -> bool:
+        """Whether all files of a part were written."""
+        return self._record(number).exists()
+
+    def discard(self, number: int) -> None:
+        """Delete the record of a part, which will be computed again."""
+        _delete(self._record(number))
+
+    def _record(self, number: int) -> Path:
+        return self.path / f"part-{number:06d}.json"
 
     def write_file(self, name: str, content: Iterable[bytes]) -> None:
         """Write a file of a part, atomically and synced to disk."""
@@ -119,7 +153,7 @@ class WorkFolder:
     def drop_states(self, number: int) -> None:
         """Delete the states before and after a finished part that no missing part needs."""
         for before in (number - 1, number):
-            if self.part(before + 1).exists():
+            if self.is_done(before + 1):
                 self._state(before).unlink(missing_ok=True)
 
     def _state(self, number: int) -> Path:
@@ -135,26 +169,31 @@ class WorkFolder:
 
         Raises an error if it cannot be read and finished parts would be lost without it.
         """
-        names = (self._manifest, self._finished)
-        path = next((path for path in names if path.exists()), self._manifest)
+        names = (self.manifest, self._finished)
+        path = next((path for path in names if path.exists()), self.manifest)
         try:
-            return Manifest.model_validate_json(path.read_bytes())
+            manifest = Manifest.model_validate_json(path.read_bytes())
+            if manifest.with_digest() != manifest:
+                raise ValueError("the digest is wrong")
         except FileNotFoundError:
             return None
-        except (OSError, ValidationError) as error:
-            if any(self.path.glob("part-" + 6 * "[0-9]")):
+        except (OSError, ValueError) as error:
+            if any(self.path.glob("part-*")):
                 raise VideoError(
                     f"{path} is damaged or was written by another version of vsrkit; "
                     "resume the job with that version, or add --restart to discard it"
                 ) from error
             return None
+        return manifest
 
     def write(self, manifest: Manifest) -> None:
         """Write the manifest atomically."""
-        write_atomically(self._manifest, manifest.model_dump_json(indent=1) + "\n", sync=True)
+        text = manifest.with_digest().model_dump_json(indent=1)
+        write_atomically(self.manifest, f"{text}\n", sync=True)
 
     @property
-    def _manifest(self) -> Path:
+    def manifest(self) -> Path:
+        """File with the manifest of a job that is not finished."""
         return self.path / "manifest.json"
 
     @property
@@ -167,8 +206,8 @@ class WorkFolder:
 
     def mark_finished(self) -> None:
         """Record that only moving the result to its path and removing this folder remain."""
-        if self._manifest.exists():
-            self._manifest.replace(self._finished)
+        if self.manifest.exists():
+            self.manifest.replace(self._finished)
 
     @property
     def is_finished(self) -> bool:
@@ -176,7 +215,13 @@ class WorkFolder:
         return self._finished.exists()
 
     def only_cleanup_remains(self, target: Path) -> bool:
-        """Whether a process was killed after moving the result and before removing this folder."""
+        """Whether a process was killed after moving the result and before removing this folder.
+
+        If it was killed just before the end, the folder is empty, and is removed here.
+        """
+        if target.exists():
+            with suppress(OSError):  # not empty, or there is none
+                self.path.rmdir()
         unmoved = self.images.exists() or any(self.path.glob("whole*"))
         return self.is_finished and target.exists() and not unmoved
 
@@ -185,10 +230,7 @@ class WorkFolder:
         for path in self.path.iterdir() if self.path.is_dir() else ():
             if path.name == "lock":
                 continue
-            if path.is_dir():
-                shutil.rmtree(path)
-            else:
-                path.unlink()
+            _delete(path)
 
     def remove(self) -> None:
         """Delete the folder, the record that the job is finished last."""
@@ -218,29 +260,17 @@ class WorkFolder:
             ) from error
 
 
-def pack_states(states: Sequence[Any]) -> bytes:
-    """The recurrent states of a model as bytes: a tensor or a tuple of tensors for each tile."""
-    tensors = {
-        f"{tile}.{place}": tensor.detach().cpu().contiguous().clone()
-        for tile, state in enumerate(states)
-        for place, tensor in enumerate([state] if isinstance(state, Tensor) else state)
-    }
-    return save(tensors)
-
-
-def unpack_states(content: bytes, like: Any, device: str) -> list[Any]:
-    """States packed by `pack_states`; each gets the type of `like`, a state of the model."""
-    tensors = {name: tensor.to(device) for name, tensor in load(content).items()}
-    count = 1 + max(int(name.split(".")[0]) for name in tensors)
-    if isinstance(like, Tensor):
-        return [tensors[f"{tile}.0"] for tile in range(count)]
-    make = getattr(type(like), "_make", tuple)  # a named tuple or a plain one
-    return [make(tensors[f"{tile}.{place}"] for place in range(len(like))) for tile in range(count)]
+def _delete(path: Path) -> None:
+    """Delete a file, link or folder, if it exists."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def remove_leftovers(folder: Path) -> None:
     """Delete partly written files of a process that was killed."""
-    for path in folder.glob("*.part"):
+    for path in folder.rglob("*.part"):
         with suppress(OSError):
             path.unlink()
 
@@ -272,7 +302,7 @@ def open_target(target: str | Path, source: Source, *, overwrite: bool) -> Targe
     overwrite: whether an existing output may be replaced.
     """
     path = Path(target)
-    if re.search(NUMBER, path.name) and path.suffix.lower() not in DEFAULT_CODECS:
+    if is_pattern(path):
         if path.suffix.lower() != ".png":
             raise VideoError(f"images are written as PNG; name them {path.stem}.png")
         if path.name.count("%") != 1:
@@ -307,6 +337,11 @@ def open_target(target: str | Path, source: Source, *, overwrite: bool) -> Targe
     if path.exists() and not overwrite:
         raise VideoError(f"{path} exists; add --overwrite (-y) to replace it")
     return Target(path)
+
+
+def is_pattern(path: Path) -> bool:
+    """Whether a path names numbered images in a folder."""
+    return bool(re.search(NUMBER, path.name)) and path.suffix.lower() not in DEFAULT_CODECS
 
 
 def is_image_folder(path: Path) -> bool:
@@ -344,11 +379,11 @@ def finish_images(target: Target, folder: WorkFolder, names: Sequence[str]) -> N
     target.path.mkdir(parents=True, exist_ok=True)
     for path in sorted(folder.images.iterdir()):
         _move(path, target.path / path.name)
-    folder.images.rmdir()
     if not target.pattern:
         for path in target.path.glob("*.[pP][nN][gG]"):
             if path.name not in names:
                 path.unlink()
+    folder.images.rmdir()  # last: without it, only cleanup remains
 
 
 def _move(path: Path, place: Path) -> None:
