@@ -69,7 +69,7 @@ def evaluate_models(
     untrained: bool = False,
     views: int = 1,
     precision: str = "float32",
-    device: str = "cpu",
+    device: str = "auto",
     on_progress: OnProgress | None = None,
     executor: Executor | None = None,
 ) -> list[Result]:

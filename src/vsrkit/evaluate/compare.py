@@ -76,7 +76,7 @@ def compare_models(
     frame: int | None = None,
     crops: Sequence[str] = (),
     untrained: bool = False,
-    device: str = "cpu",
+    device: str = "auto",
     on_progress: OnProgress | None = None,
 ) -> list[View]:
     """Upscale one frame of each clip with several models; returns a view for each crop.

@@ -58,7 +58,8 @@ def run_clip(task: ClipTask) -> ClipAnswer:
     """Measure a clip, in whichever process this is called."""
     engine, memory, watch = task.reference.open(), PeakMemory(task.reference.device), Stopwatch()
     if task.views > 1:
-        engine = replace(engine, model=Ensemble(engine.model, task.views))
+        ensemble = Ensemble(engine.model, task.views)
+        engine = make_engine(ensemble, precision=engine.precision, device=engine.device)
     if task.protocol.tile:
         engine = replace(engine, tile=task.protocol.tile, stitch="paste")
     clip = replace(

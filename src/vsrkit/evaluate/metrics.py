@@ -112,29 +112,29 @@ def worst_crop(error: Tensor, height: int, width: int, *, step: int) -> tuple[in
     return step * row, step * column
 
 
-def grid(frame: Tensor, scale: int) -> float:
-    """How much a frame shows a grid of `scale` pixels, in dB; about 0 for natural pictures.
+def grid(frames: Tensor, scale: int) -> Tensor:
+    """How much frames show a grid of `scale` pixels, in dB; about 0 for natural pictures.
 
     Networks that enlarge by a pixel shuffle can leave a pattern that repeats every `scale` pixels.
     It adds peaks to the spectrum at the multiples of 1 / scale cycles per pixel: the result is the
     mean height of these peaks above the neighbouring frequencies, along rows and columns.
 
     Args:
-        frame: (1, H, W) luma, in any unit; each side at least 16 * scale pixels.
+        frames: (N, H, W) luma, in any unit; each side at least 16 * scale pixels.
         scale: period in pixels, at least 2.
     """
     heights = []
-    for lines in (frame[0], frame[0].T):
-        length = lines.shape[1] // scale * scale  # the peaks fall on a bin
-        window = torch.hann_window(length, dtype=lines.dtype)
+    for lines in (frames, frames.mT):
+        length = lines.shape[-1] // scale * scale  # the peaks fall on a bin
+        window = torch.hann_window(length, dtype=lines.dtype, device=lines.device)
         # The mean power of all lines: a pattern too weak to be seen in a line does not count.
-        power = torch.fft.rfft(lines[:, :length] * window).abs().square().mean(0)
+        power = torch.fft.rfft(lines[..., :length] * window).abs().square().mean((0, 1))
         power = 10 * (power + 1e-12).log10()
         for peak in range(length // scale, length // 2 + 1, length // scale):
             # The window spreads a peak over three bins, which are not neighbours.
             near = [peak + d for d in GRID_NEIGHBOURS if peak + d < len(power)]
             heights.append(power[peak] - power[near].mean())
-    return float(torch.stack(heights).mean())
+    return torch.stack(heights).mean()
 
 
 def ssim(a: Tensor, b: Tensor) -> float:

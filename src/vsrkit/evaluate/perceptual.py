@@ -86,7 +86,7 @@ class LPIPS(nn.Module):
         return torch.stack([distance.mean((1, 2)) for distance in distances]).sum(0)
 
     def _features(self, x: Tensor) -> Iterator[Tensor]:
-        for features in self.network(_normalised(2 * x - 1, LPIPS_SHIFT, LPIPS_SCALE)):
+        for features in self.network(normalised(2 * x - 1, LPIPS_SHIFT, LPIPS_SCALE)):
             yield features / (features.norm(dim=1, keepdim=True) + 1e-10)
 
 
@@ -114,7 +114,7 @@ class DISTS(nn.Module):
 
     def _features(self, x: Tensor) -> Iterator[Tensor]:
         yield x
-        yield from self.network(_normalised(x, IMAGENET_MEAN, IMAGENET_STD), pool=_l2_pool)
+        yield from self.network(normalised(x, IMAGENET_MEAN, IMAGENET_STD), pool=_l2_pool)
 
 
 def _l2_pool(x: Tensor) -> Tensor:
@@ -125,7 +125,8 @@ def _l2_pool(x: Tensor) -> Tensor:
     return (F.conv2d(x * x, window, stride=2, padding=1, groups=channels) + 1e-12).sqrt()
 
 
-def _normalised(x: Tensor, shift: Sequence[float], scale: Sequence[float]) -> Tensor:
+def normalised(x: Tensor, shift: Sequence[float], scale: Sequence[float]) -> Tensor:
+    """(N, 3, H, W) less `shift`, divided by `scale`, channel by channel."""
     return (x - x.new_tensor(shift)[:, None, None]) / x.new_tensor(scale)[:, None, None]
 
 

@@ -215,9 +215,8 @@ class ClipScores:
         if "consistency" in self.metrics:
             found["consistency"] = consistency(sr, lr, self.protocol)
         if "grid" in self.metrics:
-            found["grid"] = grid(
-                luma(sr.double().clamp(0, 1) * 255), self.protocol.degradation.scale
-            )
+            frame = luma(sr.double().clamp(0, 1) * 255)
+            found["grid"] = float(grid(frame, self.protocol.degradation.scale))
         if self._temporal:
             found |= self._temporal.measure(sr, hr)
         if self._perceptual:

@@ -9,7 +9,7 @@ from typing import BinaryIO
 
 from torch import Tensor
 
-from vsrkit.data.degrade import to_yuv420
+from vsrkit.data.recompress import to_yuv420
 from vsrkit.errors import VsrkitError
 
 MODEL = "vmaf_v0.6.1"

@@ -1,0 +1,120 @@
+// What the page knows: the library, the jobs and the queue, kept up to date by events of the server.
+
+import { Events, get } from "./api.js";
+
+class Store extends EventTarget {
+  constructor() {
+    super();
+    this.events = new Events();
+    this.folders = [];
+    this.videos = new Map();
+    this.jobs = new Map();
+    this.queue = { paused: false, order: [] };
+    this.session = this.models = this.options = null;
+    this.loaded = false;  // whether library and jobs were fetched
+    const on = (name, action) => this.events.addEventListener(name, event => action(event.detail));
+    // What fails here is fetched again when the connection is back.
+    on("hello", () => this.refresh().catch(() => {}));
+    on("library", () => this.fetchLibrary().catch(() => {}));
+    on("video", video => this.#set("videos", video));
+    on("job", job => this.#set("jobs", job));
+    on("job-removed", ({ id }) => {
+      this.jobs.delete(id);
+      this.#tell("jobs");
+    });
+    on("queue", queue => {
+      this.queue = queue;
+      this.#tell("jobs");
+    });
+    for (const name of ["preview", "plan"]) {
+      on(name, value => this.dispatchEvent(new CustomEvent(name, { detail: value })));
+    }
+  }
+
+  /** Listen, and fetch what does not change. */
+  async start() {
+    this.events.start();
+    await this.#fetchBasics();
+  }
+
+  async #fetchBasics() {
+    const [session, models, options] = await Promise.all(["session", "models", "options"].map(name => get("/api/" + name)));
+    Object.assign(this, { session, models, options });
+    this.#tell("ready");
+  }
+
+  async refresh() {
+    if (!this.session) await this.#fetchBasics();
+    await Promise.all([this.fetchLibrary(), this.fetchJobs()]);
+    this.loaded = true;
+    this.#tell("loaded");
+  }
+
+  async fetchLibrary() {
+    const { folders } = await get("/api/library");
+    this.folders = folders;
+    this.videos = new Map(folders.flatMap(folder => folder.videos).map(video => [video.id, video]));
+    this.#tell("videos");
+  }
+
+  async fetchJobs() {
+    const { queue, jobs } = await get("/api/jobs");
+    this.queue = queue;
+    this.jobs = new Map(jobs.map(job => [job.id, job]));
+    this.#tell("jobs");
+  }
+
+  /** A new value of a video or job. */
+  #set(kind, value) {
+    const before = this[kind].get(value.id);
+    this[kind].set(value.id, value);
+    this.dispatchEvent(new CustomEvent(kind, { detail: { value, before } }));
+  }
+
+  /** Take over the answer to a request without waiting for the event. */
+  setJob(job) {
+    this.#set("jobs", job);
+  }
+
+  setQueue(queue) {
+    this.queue = queue;
+    this.#tell("jobs");
+  }
+
+  #tell(name) {
+    this.dispatchEvent(new CustomEvent(name, { detail: {} }));
+  }
+
+  /** The unfinished jobs in their order, then the finished ones, newest first. */
+  get orderedJobs() {
+    const waiting = this.queue.order.map(id => this.jobs.get(id)).filter(Boolean);
+    const ids = new Set(this.queue.order);
+    const rest = [...this.jobs.values()].filter(job => !ids.has(job.id));
+    return { waiting, finished: rest.sort((a, b) => (b.finished ?? b.created) - (a.finished ?? a.created)) };
+  }
+
+  /** The models that can be used. */
+  get readyModels() {
+    return this.models?.models.filter(model => model.ready) ?? [];
+  }
+}
+
+export const store = new Store();
+
+/** Settings of the page that stay on this machine. */
+export const remembered = {
+  get(name, fallback) {
+    try {
+      return JSON.parse(localStorage.getItem("vsrkit-" + name)) ?? fallback;
+    } catch {
+      return fallback;
+    }
+  },
+  set(name, value) {
+    try {
+      localStorage.setItem("vsrkit-" + name, JSON.stringify(value));
+    } catch {
+      // Private windows may refuse to store.
+    }
+  },
+};
