@@ -95,9 +95,9 @@ def examine(*, self_test: bool = True) -> Checkup:
         system=platform.platform(),
         versions={name: version(name) for name in PACKAGES}
         | {"ffmpeg": getattr(av, "ffmpeg_version_info", "unknown")},
-        processor=_cpuinfo("model name") or platform.processor() or platform.machine(),
-        instructions=_instructions(),
-        cores=_cores(),
+        processor=processor_name(),
+        instructions=instruction_sets(),
+        cores=available_cores(),
         threads=torch.get_num_threads(),
         memory=psutil.virtual_memory().total,
         free_memory=free_memory(),
@@ -160,7 +160,12 @@ def _cpuinfo(field: str) -> str | None:
     return found[1] if found else None
 
 
-def _instructions() -> list[str]:
+def processor_name() -> str:
+    """The processor as the system calls it."""
+    return _cpuinfo("model name") or platform.processor() or platform.machine()
+
+
+def instruction_sets() -> list[str]:
     """Instruction sets that matter for speed; PyTorch's choice if the system does not list them."""
     flags = _cpuinfo("flags|Features")
     if flags is None:
@@ -168,7 +173,8 @@ def _instructions() -> list[str]:
     return [name for name in INSTRUCTIONS.split() if name in flags.split()]
 
 
-def _cores() -> int:
+def available_cores() -> int:
+    """Cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
