@@ -1,7 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help demo test check lint types fmt docs package clean
+.PHONY: help demo studio test check lint types fmt docs package fuzz kills soak clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -9,6 +9,11 @@ help:  ## list the targets
 
 demo: .venv/ready  ## upscale the bundled clip into demo-output/: video, side-by-side picture, scores
 	$(BIN)/vsrkit demo --output demo-output
+
+studio: .venv/ready  ## open the page for upscaling on the bundled clip, in studio-videos/
+	mkdir -p studio-videos
+	cp -n src/vsrkit/assets/city.mp4 studio-videos/ || true
+	$(BIN)/vsrkit studio studio-videos
 
 test: check  ## lint, types and all tests: what .ci/run calls
 
@@ -33,6 +38,18 @@ docs: .venv/docs  ## render docs/ as a site in site/
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[docs]"
 	touch $@
 
+N ?= 1000
+SEED ?= 0
+
+fuzz: .venv/ready  ## damage N files and run the commands on them (make fuzz N=10000 SEED=a)
+	PYTHONPATH=. $(BIN)/python -m tests.fuzz $(N) --seed $(SEED)
+
+kills: .venv/ready  ## kill N jobs, or let their writes fail, and resume them
+	PYTHONPATH=. $(BIN)/python -m tests.kills $(N) --seed $(SEED)
+
+soak: .venv/ready  ## upscale 20000 generated frames; memory, files and threads stay flat
+	$(BIN)/python benchmarks/soak.py --frames 20000 --save
+
 package:  ## build dist/, install wheel and sdist in clean environments, run the demo from each
 	PYTHON=$(PYTHON) .ci/package
 
@@ -41,5 +58,5 @@ clean:  ## remove the environment and everything generated
 
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[train,eval,research,cluster,dev]"
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[train,eval,research,cluster,studio,export,dev]"
 	touch $@

@@ -1,6 +1,8 @@
 """Measure the speed of models as ratios within one run, and their share of the peak speed.
 
-    python benchmarks/speed.py precision      vsrt-reds at 5x64x64: layouts, types, centre frame
+    python benchmarks/speed.py precision      vsrt-reds at 5x64x64: layouts, types, centre frame;
+                                              vsrt-s and vsrt-m at 180x320: floats and int8
+    python benchmarks/speed.py int8           only the second part of it
     python benchmarks/speed.py small          vsrt-s at three sizes: time, memory, share of the peak
     python benchmarks/speed.py zoo            every entry at 180x320 (some: --models NAME ...)
     python benchmarks/speed.py windows        overlapping windows with and without the window cache
@@ -29,6 +31,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from int8 import int8_rows
+from timing import best_seconds
 from vsrkit import __version__
 from vsrkit.hardware.device import (
     CANDIDATES,
@@ -50,21 +54,6 @@ from vsrkit.models.zoo.listing import CountOnly
 
 RESULTS = Path(__file__).parent / "results"
 CENTRE = slice(2, 3)
-
-
-def best_seconds(
-    runs: dict[str, Callable[[], Any]],
-    rounds: int,
-    clock: Callable[[], float] = time.perf_counter,
-) -> dict[str, float]:
-    """Return the best time of each; they run in turn, so that a slow phase affects all of them."""
-    best = dict.fromkeys(runs, float("inf"))
-    for _ in range(rounds):
-        for name, run in runs.items():
-            begin = clock()
-            run()
-            best[name] = min(best[name], clock() - begin)
-    return best
 
 
 def gflop_of(run: Callable[[], Any]) -> float:
@@ -117,6 +106,7 @@ def precision_suite(rounds: int) -> dict[str, Any]:
     )
     print(f"  the centre frame alone: {whole / centre:.2f} x on top")
     return {
+        "int8": int8_rows(rounds),
         "seconds": {"plain": plain} | seconds,
         "convolution_gflops": {str(c): speeds[c] for c in CANDIDATES},
         "auto": str(auto),
@@ -244,7 +234,7 @@ def zoo_suite(rounds: int, names: Sequence[str] = (), *, cpu_time: bool = False)
     cpu_time: processor time of one thread instead of the time that passes
 
     Each entry runs in turn with vsrt-s: on a busy machine the ratio means more than the seconds.
-    One frame of a window model costs one window. Recurrent models run three frames, without
+    One frame of a window model costs one window. Recurrent models run four frames, without
     warm-up. A network of more than 2 TFLOP per frame is timed on 64x64 pixels and scaled up.
     Memory is that of the whole size for all, with tiles where a model or the machine needs them.
     """
@@ -297,7 +287,8 @@ def _clip_length(model: Any) -> tuple[int, int]:
         case Window(size=size):
             return size, 1
         case Segments() | Carried():
-            return max(3, model.spec.min_frames), max(3, model.spec.min_frames)
+            frames = max(4, model.spec.min_frames)  # RVRT works on pairs
+            return frames, frames
     raise TypeError(model.spec.context)
 
 
@@ -358,6 +349,7 @@ def deform_suite(rounds: int) -> dict[str, Any]:
 
 SUITES: dict[str, Callable[[int], dict[str, Any]]] = {
     "deform": deform_suite,
+    "int8": lambda rounds: {"rows": int8_rows(rounds)},
     "precision": precision_suite,
     "small": small_suite,
     "windows": windows_suite,
@@ -387,6 +379,10 @@ def main() -> None:
     }
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"speed-{arguments.suite}{'-part' if arguments.models else ''}.json"
+    if arguments.models and path.exists():  # keep the other entries
+        measured = {row["model"] for row in result["rows"]}
+        kept = json.loads(path.read_text(encoding="utf-8"))["rows"]
+        result["rows"] = [row for row in kept if row["model"] not in measured] + result["rows"]
     path.write_text(json.dumps({"machine": machine, **result}, indent=2) + "\n", encoding="utf-8")
     print(f"written to {path}")
 

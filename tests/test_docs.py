@@ -18,6 +18,7 @@ from tests.paths import ROOT
 from tests.train.conftest import moving_picture, write_video
 
 from vsrkit import cli
+from vsrkit.models.edvr import EDVR, EDVRConfig
 from vsrkit.models.vsrt import VSRT, VSRTConfig
 from vsrkit.models.vsrt_small import SmallConfig, VSRTSmall
 from vsrkit.models.zoo import ARCHITECTURES, MODELS, build_model, save_model
@@ -118,6 +119,10 @@ SHORTER = {
 }
 # Command as written in a page -> command run instead, with a smaller model or other clips.
 INSTEAD = {
+    # A smaller network of the same name.
+    "vsrkit export edvr-m -o exported --precision fp16": (
+        "vsrkit export edvr-m.safetensors -o exported --precision fp16"
+    ),
     "vsrkit inspect frames/ -m vsrt-reds": "vsrkit inspect frames/ -m tiny-vsrt.safetensors",
     # The clips named in the page are not available here.
     TRAINED_ABLATION: TRAINED_ABLATION.replace(VALIDATION, "--held-out 0.2"),
@@ -131,9 +136,15 @@ ENDS_WITH = {
 CLUSTER = "starts processes on other machines; tests/cluster/test_executor.py"
 PUBLISHED = "needs REDS or Vimeo-90K; tests/train/test_published_runs.py runs it on small trees"
 NOT_RUN = {
+    "vsrkit export vsrt-s -o exported --window 5": (
+        "takes half a minute; tests/export/test_job.py exports smaller networks"
+    ),
     PUBLISHED_ABLATION: (
         "takes 15 minutes; tests/research/reproduce/test_published_ablation.py runs a smaller one"
     ),
+    "make fuzz N=10000 SEED=long": "takes half an hour; tests/fuzz runs 300 cases",
+    "make kills N=1000": "takes an hour; tests/kills runs some",
+    "make soak": "takes half an hour; tests/upscale/test_soak.py is shorter",
     "vsrkit data check REDS --set reds-train --quick": PUBLISHED,
     "vsrkit train recipes/vsrt_reds.py --set data_root=REDS --set total_batch_size=32": PUBLISHED,
     **{
@@ -221,6 +232,8 @@ def inputs(tmp_path_factory) -> Path:
         write_frames(folder / "Vid4" / "GT" / clip, small[:5])
     write_frames(folder / "my-clips" / "small", moving_picture(3, 176))
     write_frames(folder / "frames", small)
+    for clip in ("one", "two"):
+        write_frames(folder / "my-footage" / clip, small)
     torch.manual_seed(0)
     tiny = VSRTSmall(SmallConfig(channels=8, tower_blocks=1, attention_channels=8))
     for name in ("tiny", "my-run/best"):
@@ -228,6 +241,8 @@ def inputs(tmp_path_factory) -> Path:
     blocks = {"extract_blocks": 1, "tower_blocks": 1, "reconstruct_blocks": 1}
     vsrt = VSRT(VSRTConfig(frames=3, depth=2, channels=8, size=16, **blocks))
     save_model(folder / "tiny-vsrt.safetensors", vsrt)
+    few = {"channels": 4, "groups": 1, "extract_blocks": 1, "reconstruct_blocks": 1}
+    save_model(folder / "edvr-m.safetensors", EDVR(EDVRConfig(**few)))
     edvr = build_model("edvr-m")
     name_of = ARCHITECTURES["edvr"].public_name
     public = {name_of(name): value for name, value in edvr.state_dict().items()}

@@ -41,6 +41,13 @@ def test_help_names_the_exit_codes_and_does_not_import_torch():
     assert "0 done, 1 failed, 2 wrong usage, 130 interrupted" in out.stdout
 
 
+def test_commands_that_run_models_choose_the_device():
+    commands = typer.main.get_command(cli.app).commands
+    for name in ("upscale", "plan", "evaluate", "compare", "inspect", "finetune"):
+        (device,) = (option for option in commands[name].params if option.name == "device")
+        assert (name, device.default) == (name, "auto")
+
+
 @pytest.mark.parametrize("arguments", [["nonsense"], ["models", "--nonsense"], ["evaluate"]])
 def test_wrong_usage_is_two(monkeypatch, capsys, arguments):
     assert run_inside(monkeypatch, capsys, *arguments)[0] == 2
@@ -77,7 +84,7 @@ def test_an_error_is_one_line_and_a_code(monkeypatch, capsys, error, code, text)
 def test_only_debug_shows_the_traceback(monkeypatch, arguments):
     monkeypatch.setattr(cli, "app", failing(VsrkitError("x")))
     monkeypatch.setattr(sys, "argv", ["vsrkit", *arguments])
-    with pytest.raises(VsrkitError if arguments else SystemExit):
+    with pytest.raises(VsrkitError if arguments else SystemExit):  # and a file in the cache
         cli.main()
 
 

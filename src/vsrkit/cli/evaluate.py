@@ -101,7 +101,7 @@ def evaluate(
             "Number format of the model: float32, bfloat16, or auto for the faster one.",
         ),
     ] = "float32",
-    device: Device = "cpu",
+    device: Device = "auto",
     cluster: Annotated[
         str | None,
         _option(
@@ -171,7 +171,7 @@ def compare(
             "--crop",
         ),
     ] = None,
-    device: Device = "cpu",
+    device: Device = "auto",
 ) -> None:
     """Show crops of frames as restored by several models side by side, ground truth last."""
     from vsrkit.cli.console import progress_bar

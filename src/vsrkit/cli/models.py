@@ -80,6 +80,48 @@ def get_weights(
     typer.echo(f"{name}: {path}")
 
 
+@weights.command("calibrate")
+def calibrate(
+    model: Annotated[str, typer.Argument(help="Name of a model, or a checkpoint file.")],
+    data: Annotated[
+        Path,
+        typer.Option("--data", help="Folder of clips; every fourth one measures the loss."),
+    ],
+    degradations: Annotated[
+        str,
+        typer.Option("--degradations", help="How LR is made of the clips, such as bi or bi,crf25."),
+    ] = "bi",
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="Write this file instead of one in the cache folder."),
+    ] = None,
+) -> None:
+    """Measure the ranges that --precision int8 needs, and what int8 costs in quality."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from vsrkit.evaluate.benchmark import trained_model
+    from vsrkit.evaluate.calibrate import calibrate_on_clips
+    from vsrkit.hardware.files import write_atomically
+    from vsrkit.inference.calibration import calibration_path
+
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task("clips", total=None)
+        calibration = calibrate_on_clips(
+            trained_model(model),
+            data,
+            degradations=degradations.split(","),
+            on_progress=lambda name, done, total: progress.update(
+                task, description=name, completed=done, total=total
+            ),
+        )
+    path = output or calibration_path(calibration.weights)
+    write_atomically(path, calibration.dump())
+    losses = ", ".join(f"{kind} loses {loss:.4f} dB" for kind, loss in calibration.loss.items())
+    typer.echo(f"{path}: {losses}")
+
+
 def _print_models(rows: list[dict[str, Any]]) -> None:
     from rich.console import Console
     from rich.table import Table

@@ -7,7 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from vsrkit.cli.research import EXPERIMENT, FILES, MODEL, RESOURCES, RUN, Device, Output, option
+from vsrkit.cli.evaluate import Device
+from vsrkit.cli.research import EXPERIMENT, FILES, MODEL, RESOURCES, RUN, Output, option
 from vsrkit.errors import UsageError
 
 commands = typer.Typer()
@@ -41,7 +42,7 @@ def table(
         Path | None, option(FILES, "Write the table to this JSON file, too.", "--json")
     ] = None,
     precision: Precision = "float32",
-    device: Device = "cpu",
+    device: Device = "auto",
 ) -> None:
     """Measure every method of this table that has weights, next to the published result."""
     from rich.table import Table

@@ -7,6 +7,7 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
+from vsrkit.cli.evaluate import Device
 from vsrkit.errors import VsrkitError
 
 FILES, MODEL, RESOURCES, RUN = "Input and output", "Model", "Resources", "Run control"
@@ -27,7 +28,6 @@ def option(panel: str, text: str, *names: str, **limits: Any) -> Any:
 
 
 Output = Annotated[Path, option(FILES, "Folder to write to.", "--output", "-o")]
-Device = Annotated[str, option(RESOURCES, "Device to run on: cpu, cuda or mps.")]
 InputBits = Annotated[str, option(EXPERIMENT, "Numbers of input bits: 8:20 or 8,12,16.", "--n")]
 PatternBits = Annotated[str, option(EXPERIMENT, "Numbers of pattern bits: 2:6 or 2,4.", "--k")]
 Seed = Annotated[int, option(RUN, "Seed of all random draws.", min=0)]
@@ -51,7 +51,7 @@ def inspect(
         int | None,
         option(FILES, "Side of the square around it. Default: 128, or 64 for large models."),
     ] = None,
-    device: Device = "cpu",
+    device: Device = "auto",
 ) -> None:
     """Show how a model upscales one frame.
 

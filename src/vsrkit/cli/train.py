@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -101,6 +101,16 @@ def finetune(
             rich_help_panel=MODEL,
         ),
     ] = "vsrt-s",
+    goal: Annotated[
+        Literal["psnr", "eyes"],
+        typer.Option(
+            "--for",
+            help="What to train for: psnr, the smallest error, or eyes, the most natural look "
+            "(with perceptual and adversarial losses, scored by LPIPS; needs `vsrkit weights get "
+            "lpips`).",
+            rich_help_panel=MODEL,
+        ),
+    ] = "psnr",
     steps: Annotated[
         int, typer.Option(min=1, help="Number of training steps.", rich_help_panel=RUN)
     ] = 300,
@@ -134,6 +144,7 @@ def finetune(
             videos,
             output,
             model=model,
+            goal=goal,
             steps=steps,
             degradation=degradation,
             device=device,

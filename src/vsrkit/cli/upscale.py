@@ -59,6 +59,16 @@ Model: TypeAlias = Annotated[
         *("--model", "-m", "-n"),
     ),
 ]
+Sharpness: TypeAlias = Annotated[
+    float | None,
+    _option(
+        MODEL,
+        "How sharp the picture should look, from 0 (closest to the input) to 1 (sharpest). Only "
+        "for models with a sharper companion, such as the default one. Default: the model as it "
+        "is.",
+        "--sharpness",
+    ),
+]
 Quality: TypeAlias = Annotated[
     str,
     _option(MODEL, "Overlap of windows, for models that return them: best, balanced or fast."),
@@ -107,7 +117,11 @@ Device: TypeAlias = Annotated[
 ]
 Precision: TypeAlias = Annotated[
     str,
-    _option(RESOURCES, "Number type: auto (measured), float32 or bfloat16."),
+    _option(
+        RESOURCES,
+        "Number type: auto (measured), float32, bfloat16, int8 (fastest on a CPU, a little less "
+        "precise) or int8-exact (nearly as precise as floats).",
+    ),
 ]
 Workers: TypeAlias = Annotated[int, _option(RESOURCES, "Number of processes that share the work.")]
 Cluster: TypeAlias = Annotated[
@@ -143,11 +157,23 @@ Chunk: TypeAlias = Annotated[
 ]
 
 
+FollowReferences: TypeAlias = Annotated[
+    bool,
+    _option(
+        FILES,
+        "Let a playlist (m3u8, mpd, ffconcat) or a mov with external data open the files and "
+        "addresses that it names. Only for files that you trust.",
+        "--follow-references",
+    ),
+]
+
+
 def _options_of_a_run(
     start: Start = None,
     end: End = None,
     frame_rate: FrameRate = "25",
     model: Model = None,
+    sharpness: Sharpness = None,
     quality: Quality = "best",
     scale: Scale = None,
     height: Height = None,
@@ -187,6 +213,7 @@ def upscale(
         str | None,
         _option(FILES, "Format of rawvideo on standard input, for example 320x180,yuv420p,25."),
     ] = None,
+    follow_references: FollowReferences = False,
     report: Annotated[
         Path | None, _option(FILES, "Write an HTML page about the fidelity of the result.")
     ] = None,
@@ -232,6 +259,8 @@ def upscale(
         raise UsageError("give an input, for example: vsrkit upscale in.mp4")
     if cluster and options.workers > 1:
         raise UsageError("give --workers or --cluster, not both")
+    if follow_references and cluster:
+        raise UsageError("--follow-references works on this machine; leave out --cluster")
     if same_bits and not cluster:
         raise UsageError("--same-bits is for workers of a --cluster")
     output = one_of(target, output_path, "output", "-o")
@@ -274,6 +303,7 @@ def plan(
     ] = None,
     input_path: Input = None,
     output_path: Output = None,
+    follow_references: FollowReferences = False,
     as_json: Annotated[bool, _option(RUN, "Print the plan as JSON.", "--json")] = False,
     **options_of_a_run: object,
 ) -> None:

@@ -49,7 +49,7 @@ def test_every_published_row_has_a_model_or_a_reason(table, protocol, printed):
         assert row.model in MODELS or without
         assert row.source or row.hint
     assert {r.model for r in rows if r.published is None} == {
-        n for n in ("vsrt-s", "vsrt-s-web", "vsrt-m") if local_weights(n)
+        n for n in ("vsrt-s", "vsrt-s-web", "vsrt-s-vivid", "vsrt-m") if local_weights(n)
     }
 
 

@@ -36,7 +36,7 @@ def inspect_clip(
     frame: int | None = None,
     pixel: tuple[int, int] | None = None,
     side: int | None = None,
-    device: str = "cpu",
+    device: str = "auto",
     on_progress: Callable[[str, int, int], None] = lambda what, done, total: None,
 ) -> list[Path]:
     """Inspect a model on a clip; write PNG files, index.html and numbers.json.

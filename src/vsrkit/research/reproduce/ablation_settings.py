@@ -11,7 +11,7 @@ from pydantic.dataclasses import dataclass
 from torch import nn
 
 from vsrkit.errors import VsrkitError
-from vsrkit.hardware.device import PrecisionName
+from vsrkit.hardware.device import FloatName
 from vsrkit.models.vsrt import VSRT, VSRTConfig
 from vsrkit.models.vsrt_small import SMALL as SHIPPED
 from vsrkit.models.vsrt_small import SmallConfig, VSRTSmall
@@ -137,7 +137,7 @@ class Settings(Validated):
     held_out: float = 0.2  # share of the clips, or the end of a single clip
     validation: Texts = ()  # names of held-out clips, instead of a share
     warm_start: Texts = ()  # weight files, as in a training config
-    precision: PrecisionName = "float32"  # `auto` could differ between variants
+    precision: FloatName = "float32"  # `auto` could differ between variants
     device: str = "cpu"
     workers: int = 1
 

@@ -30,7 +30,7 @@ import vsrkit
 from vsrkit.data.clips import OnProgress
 from vsrkit.data.sets import open_set
 from vsrkit.errors import DataError, StoppedError, UsageError, VsrkitError
-from vsrkit.hardware.device import PrecisionName
+from vsrkit.hardware.device import FloatName
 from vsrkit.models.vsrt import VSRT, VSRTConfig
 from vsrkit.models.zoo import MODELS, save_model
 from vsrkit.research.reproduce.ablation import (
@@ -80,7 +80,7 @@ class PublishedSettings(Validated):
     held_out: Annotated[float, Field(gt=0, lt=1)] = 0.2  # share of the clips, if not REDS
     validation: Texts = ()  # names of held-out clips instead of a share
     warm_start: Texts = ()
-    precision: PrecisionName = "float32"
+    precision: FloatName = "float32"
     device: str = ""
     workers: int = -1  # -1: those of the recipe
 

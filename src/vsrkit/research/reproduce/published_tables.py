@@ -18,6 +18,7 @@ from vsrkit.evaluate.benchmark import evaluate_models, open_evaluation, weights_
 from vsrkit.evaluate.protocol import Protocol
 from vsrkit.evaluate.tables import Published, pair, published_for, sources, write_json
 from vsrkit.evaluate.tables import as_json as result_json
+from vsrkit.hardware.device import resolve_device
 from vsrkit.models.zoo import MODELS, load_model, local_weights
 from vsrkit.models.zoo.fetch import SOURCES
 
@@ -204,7 +205,7 @@ def reproduce_table(
     only: Sequence[str] = (),
     protocol: str | None = None,
     precision: str = "float32",
-    device: str = "cpu",
+    device: str = "auto",
     on_progress: OnProgress | None = None,
 ) -> Reproduction:
     """Measure the rows of a table; each result is stored and reused.
@@ -222,6 +223,7 @@ def reproduce_table(
     on_progress: called with a description, and the finished and total numbers of frames.
     """
     rules, frame_set = open_evaluation(data, table, protocol, ())
+    device = resolve_device(device)  # rows of other devices are not the same
     check = check_set(frame_set.root, table, quick=True, on_progress=on_progress)
     rows = rows_of(table, rules, only)
     data_digest = set_digest(frame_set)
