@@ -1,5 +1,6 @@
 """Two processes equal one with twice the batch size; after losing one, the run can be resumed."""
 
+import gc
 import json
 import multiprocessing
 import os
@@ -14,6 +15,7 @@ import torch.distributed as dist
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from tests.train.conftest import short_run
+from torch.nn.parallel import DistributedDataParallel
 
 from vsrkit.errors import UsageError, VsrkitError
 from vsrkit.hardware.device import Precision
@@ -56,6 +58,17 @@ def fail_in_main(processes):
         return repr(error)
 
 
+def owners_of_the_group(seen):
+    """`destroy_process_group`, with the wrapped models that are still alive added to a list."""
+    destroy = dist.destroy_process_group
+
+    def counted():
+        seen.append(sum(type(each) is DistributedDataParallel for each in gc.get_objects()))
+        destroy()
+
+    return counted
+
+
 def work(rank, port, config, folder):
     """One of two processes: gradients, a whole run, and a run that the second process leaves."""
     os.environ |= {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
@@ -82,7 +95,10 @@ def work(rank, port, config, folder):
     save_file(found, folder / f"{rank}.safetensors")
     (folder / f"{rank}.json").write_text(json.dumps(facts))
     os.environ["MASTER_PORT"] = str(port + 1)
-    loop.train(replace(config, run_dir=str(folder / "whole"), steps=3))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(dist, "destroy_process_group", owners_of_the_group(alive := []))
+        loop.train(replace(config, run_dir=str(folder / "whole"), steps=3))
+    (folder / f"alive{rank}.json").write_text(json.dumps(alive))
     os.environ["MASTER_PORT"] = str(port + 2)
     compute = loop.compute_gradients
 
@@ -186,6 +202,12 @@ def test_shares_are_joined_in_their_order(pair, folder):
         assert facts(folder, rank)["joined"] == list("abcde")
         assert facts(folder, rank)["largest"] == 1
     assert ALONE.join_shares(ALONE.share("abc")) == list("abc")
+
+
+def test_no_model_outlives_the_group(pair, folder):
+    """It would free the group with the GIL held, while a thread of the group waits for the GIL."""
+    for rank in range(2):
+        assert json.loads((folder / f"alive{rank}.json").read_text()) == [0]
 
 
 def test_only_the_main_process_writes(pair, folder):

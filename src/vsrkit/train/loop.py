@@ -19,7 +19,13 @@ from vsrkit.train.config import TrainConfig
 from vsrkit.train.divergence import GRADIENT, RecentLosses, check_weights
 from vsrkit.train.losses import Terms
 from vsrkit.train.optimizers import learning_rate, set_learning_rate
-from vsrkit.train.processes import LostProcessError, StopRequest, join_processes, stop_by_signal
+from vsrkit.train.processes import (
+    LostProcessError,
+    Processes,
+    StopRequest,
+    join_processes,
+    stop_by_signal,
+)
 from vsrkit.train.run_files import DISCRIMINATOR, TrainingProgress
 from vsrkit.train.run_setup import Plan, Run, plan_run, start_run
 from vsrkit.train.training_data import (
@@ -48,36 +54,43 @@ def train(
             their number.
     """
     with join_processes(config.device) as processes:
-        plan = plan_run(config, processes, resume=resume)
-        if processes.is_main:
-            log_plan(plan, config)
-        with processes.main_process_first():
-            for source in () if resume else config.warm_start:
-                weight_file(source)  # downloads it, if it is missing
-            sources, validation = open_data(plan.config, on_progress, processes)
-        run = start_run(plan, processes, sources, resume=resume)
-        held_out = sum(processes.gather(len(validation)))
-        if processes.is_main:
-            clips = sum(len(source.clips) for source in sources)
-            log.info("%d training clips, %d validation clips", clips, held_out)
-        batches = make_batches(run.config, sources, processes)
-        with stop_by_signal() as stop:
-            try:
-                progress = run_steps(run, batches, validation if held_out else None, stop)
-            except RuntimeError as error:
-                if processes.count == 1:
-                    raise
-                save_run(run)  # the failed step has not changed the weights
-                reason = (str(error).splitlines() or [type(error).__name__])[0][:120]
-                raise LostProcessError(
-                    f"another process was lost at step {run.progress.step} ({reason}); "
-                    "the state is saved: continue with --resume"
-                ) from error
-            finally:
-                run.log.close()
-        if config.refit:
-            refit_run(run, sources, validation, held_out)
-        return progress
+        return _train(config, processes, resume=resume, on_progress=on_progress)
+
+
+def _train(
+    config: TrainConfig, processes: Processes, *, resume: bool, on_progress: OnProgress | None
+) -> TrainingProgress:
+    """Train with these processes; nothing that refers to them is left afterwards."""
+    plan = plan_run(config, processes, resume=resume)
+    if processes.is_main:
+        log_plan(plan, config)
+    with processes.main_process_first():
+        for source in () if resume else config.warm_start:
+            weight_file(source)  # downloads it, if it is missing
+        sources, validation = open_data(plan.config, on_progress, processes)
+    run = start_run(plan, processes, sources, resume=resume)
+    held_out = sum(processes.gather(len(validation)))
+    if processes.is_main:
+        clips = sum(len(source.clips) for source in sources)
+        log.info("%d training clips, %d validation clips", clips, held_out)
+    batches = make_batches(run.config, sources, processes)
+    with stop_by_signal() as stop:
+        try:
+            progress = run_steps(run, batches, validation if held_out else None, stop)
+        except RuntimeError as error:
+            if processes.count == 1:
+                raise
+            save_run(run)  # the failed step has not changed the weights
+            reason = (str(error).splitlines() or [type(error).__name__])[0][:120]
+            raise LostProcessError(
+                f"another process was lost at step {run.progress.step} ({reason}); "
+                "the state is saved: continue with --resume"
+            ) from error
+        finally:
+            run.log.close()
+    if config.refit:
+        refit_run(run, sources, validation, held_out)
+    return progress
 
 
 def log_plan(plan: Plan, config: TrainConfig) -> None:

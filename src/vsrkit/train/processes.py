@@ -4,6 +4,7 @@ Whatever must be equal in all processes (precision, memory layout, batch size, t
 a run stops) is decided by the main process or by all of them together, never by each for itself.
 """
 
+import gc
 import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
@@ -151,6 +152,9 @@ def join_processes(device: str) -> Iterator[Processes]:
     try:
         yield Processes(rank, count, str(own))
     finally:
+        # A DistributedDataParallel that is freed later would be the last owner of the group and
+        # free it with the GIL held, while a thread of the group may be waiting for the GIL.
+        gc.collect()
         dist.destroy_process_group()
 
 
