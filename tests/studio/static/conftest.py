@@ -163,3 +163,11 @@ def video_id(page, name):
                 return video["id"]
         page.wait_for_timeout(50)
     raise AssertionError(f"{name} was not read in time")
+
+
+@contextmanager
+def paused_queue(page):
+    """Let no job begin."""
+    assert page.request.put("/api/queue", data={"paused": True}).ok
+    yield
+    assert page.request.put("/api/queue", data={"paused": False}).ok

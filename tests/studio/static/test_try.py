@@ -1,7 +1,7 @@
 """Trying a video in a browser: the preview with its divider, the plan, messages at fields."""
 
 import pytest
-from tests.studio.static.conftest import until, video_id
+from tests.studio.static.conftest import paused_queue, until, video_id
 
 
 @pytest.fixture
@@ -78,9 +78,10 @@ def test_shows_a_message_at_the_field(opened, context):
     field.fill("20")
     message.wait_for(state="hidden")
     assert field.get_attribute("aria-invalid") is None
-    page.get_by_role("button", name="Add to the queue").click()
-    page.get_by_text("is in the queue").wait_for()
-    page.get_by_role("link", name="Show the queue").click()
-    card = page.locator(".job", has_text="crf 20").first
-    card.get_by_role("button", name="Cancel").click()
-    card.get_by_text("Cancelled").wait_for()
+    with paused_queue(page):  # else the job may be finished before it is cancelled
+        page.get_by_role("button", name="Add to the queue").click()
+        page.get_by_text("is in the queue").wait_for()
+        page.get_by_role("link", name="Show the queue").click()
+        card = page.locator(".job", has_text="crf 20").first
+        card.get_by_role("button", name="Cancel").click()
+        card.get_by_text("Cancelled").wait_for()
