@@ -257,3 +257,22 @@ def test_av1_is_quiet(tmp_path, capfd, caplog):
     caplog.set_level(logging.ERROR)
     upscale(write_clip(tmp_path / "in.mkv"), tmp_path / "out.mkv", codec="av1")
     assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize("suffix", [".mkv", ".mp4", ".mov"])
+def test_sound_that_a_container_holds_is_copied(tmp_path, suffix, caplog):
+    """MP3 too, whose decoder has another name than its encoder."""
+    source = write_sound(tmp_path / "in.mkv", "libmp3lame", "s16p")
+    upscale(source, tmp_path / f"out{suffix}")
+    with av.open(str(source)) as old, av.open(str(tmp_path / f"out{suffix}")) as new:
+        wanted, copied = ([bytes(p) for p in f.demux(audio=0) if p.size] for f in (old, new))
+    assert copied == wanted
+    assert "converted" not in caplog.text
+
+
+def test_encrypted_sound_is_named_and_not_copied(tmp_path, caplog):
+    source = write_rich_clip(tmp_path / "in.mp4", subtitle=None, attachment=False)
+    source.write_bytes(source.read_bytes().replace(b"mp4a", b"enca", 1))
+    upscale(source, tmp_path / "out.mkv")
+    assert "is encrypted and is not copied" in caplog.text
+    assert not probe(tmp_path / "out.mkv").has("audio")

@@ -10,7 +10,7 @@ import torch
 from skimage.io import imread, imsave
 
 from vsrkit.errors import DataError
-from vsrkit.video.images import is_image, read_image, read_image_size, write_image
+from vsrkit.video.images import encode_png, is_image, read_image, read_image_size, write_image
 
 
 @pytest.mark.parametrize("bits", [8, 16])
@@ -96,3 +96,10 @@ def test_missing_and_unsupported_files_are_errors(tmp_path: Path) -> None:
     assert not is_image(tmp_path / "notes.txt")
     assert not is_image(tmp_path / "._00000000.png")  # metadata files of macOS
     assert is_image(tmp_path / "A.PNG")
+
+
+def test_a_png_that_does_not_begin_with_its_size(tmp_path):
+    data = encode_png(torch.rand(3, 4, 4))
+    (tmp_path / "a.png").write_bytes(data[:8] + b"\0\0\0\0tEXt\0\0\0\0" + data[8:])
+    with pytest.raises(DataError, match="does not begin with the size of a picture"):
+        read_image_size(tmp_path / "a.png")

@@ -3,10 +3,12 @@
 from dataclasses import replace
 from fractions import Fraction
 
+import av
 import pytest
 import torch
 import torch.nn.functional as F
-from tests.clips import Colour, write_clip
+from av.stream import Disposition
+from tests.clips import Colour, noise_picture, write_clip
 
 from vsrkit.errors import VideoError
 from vsrkit.video.images import write_image
@@ -149,3 +151,37 @@ def test_span_is_exact():
     assert parse_span(Fraction(1, 3), 2) == (Fraction(1, 3), 2)
     with pytest.raises(VideoError, match="not a span"):
         parse_span(float("nan"), None)
+
+
+@pytest.mark.parametrize("deinterlace", ["auto", "always"])
+def test_avi_has_no_display_times(tmp_path, deinterlace):
+    """With B-frames, FFmpeg guesses times that go back; frames are evenly spaced."""
+    path = write_clip(tmp_path / "a.avi", frames=20, options={"bf": "3", "b-pyramid": "normal"})
+    source = replace(open_source(path), deinterlace=deinterlace)
+    times = [picture.time for picture in source.pictures()]
+    assert times == list(range(times[0], times[0] + 20))
+
+
+def test_empty_packets_repeat_the_frame_before(tmp_path):
+    """As theora and AVI store repeated frames; an empty packet would end the decoder."""
+    pictures = [noise_picture(n // 3, 32, 24, smooth=True) for n in range(9)]
+    write_clip(tmp_path / "plain.avi", codec="mpeg4", pictures=pictures, options={"bf": "0"})
+    with av.open(str(tmp_path / "plain.avi")) as old, av.open(str(tmp_path / "a.avi"), "w") as new:
+        stream = new.add_stream_from_template(old.streams.video[0])
+        for number, packet in enumerate(p for p in old.demux() if p.size):
+            made = packet if number % 3 == 0 else av.Packet(b"")
+            made.stream, made.pts, made.dts = stream, number, number
+            new.mux(made)
+    found = [picture.time for picture in open_source(tmp_path / "a.avi").pictures()]
+    assert found == [0, 3, 6]
+
+
+def test_the_default_video_stream_is_the_picture(tmp_path):
+    with av.open(str(tmp_path / "a.mkv"), "w") as file:
+        for number, width in enumerate((32, 64)):
+            stream = file.add_stream("ffv1", rate=25)
+            stream.width, stream.height, stream.pix_fmt = width, 24, "yuv420p"
+            stream.disposition = Disposition.default if number else Disposition(0)
+        for stream in file.streams:
+            file.mux(stream.encode(noise_picture(0, stream.width, 24)))
+    assert open_source(tmp_path / "a.mkv").info.width == 64

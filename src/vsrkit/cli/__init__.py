@@ -96,7 +96,7 @@ def _in_one_line(error: Exception) -> str:
         text = f"{text[:LONGEST_LINE]} ..."
     if isinstance(error, VsrkitError):
         return text
-    if isinstance(error, MemoryError):
+    if isinstance(error, MemoryError) or "can't allocate memory" in text:  # as torch says
         return (
             "there is not enough memory; close other programs, lower --max-memory or --workers, "
             "and run the same command again"

@@ -35,8 +35,8 @@ from vsrkit.video.codecs import (
 from vsrkit.video.colour import bytes_per_pixel, layout_of, planar_format
 from vsrkit.video.encode import open_encoder
 from vsrkit.video.mux import check_container
-from vsrkit.video.probe import has_alpha
 from vsrkit.video.read import Source, open_source
+from vsrkit.video.side_data import has_alpha
 
 log = logging.getLogger("vsrkit")
 
@@ -363,7 +363,9 @@ def _warn_about_losses(source: Source, encoding: Encoding, *, requested: bool) -
     old, new = layout_of(planar_format(name)), layout_of(encoding.pix_fmt)
     assert old is not None
     assert new is not None
-    coarser = any(a < b for a, b in zip(old.halvings, new.halvings, strict=True))
+    coarser = old.kind != "grey" and any(
+        a < b for a, b in zip(old.halvings, new.halvings, strict=True)
+    )
     if requested or source.images or not (new.bits < old.bits or coarser):
         return
     log.warning("%s becomes %s: %s does not support more", name, encoding.pix_fmt, encoding.codec)

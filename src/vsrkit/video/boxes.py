@@ -12,6 +12,8 @@ FIRST = {b"ftyp", b"styp", b"moov", b"moof", b"mdat", b"free", b"skip", b"wide",
 # On the way from the file to the tables of samples.
 PARENTS = {b"moov", b"trak", b"mdia", b"minf", b"stbl"}
 SAMPLES_PER_BYTE = 1  # a sample of less than a byte does not exist
+# Sample entries of encrypted tracks: of Common Encryption, and of Apple's FairPlay.
+ENCRYPTED = {b"encv", b"enca", b"enct", b"encs", b"drmi", b"drms", b"drmt"}
 MOST_BOXES = 100_000  # that are looked at; fragmented files have two for each fragment
 
 
@@ -52,7 +54,7 @@ def check_boxes(file: BinaryIO, path: Path) -> None:
     size = path.stat().st_size
     top = list(boxes(file, 0, size))
     kinds = {box.kind for box in top}
-    if b"moov" not in kinds:
+    if not kinds & {b"moov", b"meta"}:  # AVIF and HEIF pictures have only meta
         if b"moof" in kinds:
             raise VideoError(
                 f"{path} is a segment of a fragmented file without its header; join the "
@@ -67,6 +69,30 @@ def check_boxes(file: BinaryIO, path: Path) -> None:
     for box in top:
         if box.kind == b"moov":
             _check_samples(file, box, size, path)
+
+
+def encrypted_tracks(path: Path) -> set[int]:
+    """Numbers of the encrypted tracks of an mp4, from 0 in the order of the file."""
+    with path.open("rb") as file:
+        tracks = [
+            track
+            for box in boxes(file, 0, path.stat().st_size)
+            if box.kind == b"moov"
+            for track in boxes(file, box.start, box.stop)
+            if track.kind == b"trak"
+        ]
+        return {n for n, track in enumerate(tracks) if _sample_entries(file, track) & ENCRYPTED}
+
+
+def _sample_entries(file: BinaryIO, parent: Box) -> set[bytes]:
+    """Kinds of the sample entries below a box: the names of the codecs."""
+    found = set()
+    for box in boxes(file, parent.start, parent.stop):
+        if box.kind in PARENTS:
+            found |= _sample_entries(file, box)
+        elif box.kind == b"stsd":  # its entries follow a version and their number
+            found |= {entry.kind for entry in boxes(file, box.start + 8, box.stop)}
+    return found
 
 
 def _children(file: BinaryIO, top: list[Box]) -> set[bytes]:

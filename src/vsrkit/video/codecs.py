@@ -18,7 +18,8 @@ from vsrkit.video.colour import (
     layout_of,
     planar_format,
 )
-from vsrkit.video.probe import Hdr, VideoInfo
+from vsrkit.video.probe import VideoInfo
+from vsrkit.video.side_data import Hdr
 
 RGB = 0  # H.273 code of the identity matrix
 

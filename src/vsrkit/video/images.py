@@ -85,7 +85,10 @@ def _png_header(path: Path) -> tuple[int, int, int, int]:
         start = file.read(26)
     if len(start) < 26 or not start.startswith(PNG_SIGNATURE):
         raise DataError(f"{path} is damaged: it does not start with the PNG signature")
-    return struct.unpack(">IIBB", start[16:])
+    width, height, bits, colour_type = struct.unpack(">IIBB", start[16:])
+    if start[12:16] != b"IHDR" or not (width and height):
+        raise DataError(f"{path} is damaged: it does not begin with the size of a picture")
+    return width, height, bits, colour_type
 
 
 def check_image(path: Path) -> None:

@@ -4,6 +4,7 @@ Files may come from anyone. FFmpeg gets a file object and no protocol, so that n
 can make it open another file or an address, and it may only use demuxers that read one file.
 """
 
+import errno
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -19,7 +20,7 @@ from av.video.stream import VideoStream
 
 from vsrkit.errors import VideoError
 from vsrkit.video.animations import as_mov, is_animated_webp
-from vsrkit.video.boxes import check_boxes, is_mp4, leading_boxes
+from vsrkit.video.boxes import check_boxes, encrypted_tracks, is_mp4, leading_boxes
 
 if TYPE_CHECKING:
     Packet: TypeAlias = av.Packet[Any]
@@ -74,9 +75,13 @@ def open_container(
                 container = _open(f"file:{path}", times | options)
             else:
                 file = stack.enter_context(path.open("rb"))
-                container = _open(_checked(file, path), times | _restricted())
+                container = _open(_QuietFile(_checked(file, path), path), times | _restricted())
         except (av.FFmpegError, OSError, ValueError) as error:
+            if encrypted_streams_of_mp4(path):
+                raise VideoError(encryption_of(path)) from error
             reason = getattr(error, "strerror", None) or str(error)
+            if isinstance(error, av.ArgumentError):  # FFmpeg knows it, but it is not harmless
+                reason = "its format is not supported"
             raise VideoError(f"cannot read {path} as a video: {reason}") from error
         yield stack.enter_context(container)
 
@@ -98,6 +103,26 @@ def _checked(file: BinaryIO, path: Path) -> BinaryIO:
     return file
 
 
+class _QuietFile:
+    """A file for FFmpeg that returns an error code for a place that it does not have.
+
+    PyAV prints the traceback of every exception after the first one, and damaged files make FFmpeg
+    seek to negative places.
+    """
+
+    def __init__(self, file: BinaryIO, path: Path) -> None:
+        self.name = str(path)
+        self.read, self.tell = file.read, file.tell
+        self._seek = file.seek
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        """The new place, or a negative error code."""
+        try:
+            return self._seek(offset, whence)
+        except (OSError, ValueError, OverflowError):
+            return -errno.EINVAL
+
+
 def playlist_kind(head: bytes) -> str | None:
     """What a file is that names others, by its first bytes; None for all other files."""
     text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
@@ -116,7 +141,7 @@ def _animation(path: Path, mtime_ns: int, size: int) -> bytes:
 
 
 def _open(
-    file: str | BinaryIO, options: Mapping[str, str], form: str | None = None
+    file: str | BinaryIO | _QuietFile, options: Mapping[str, str], form: str | None = None
 ) -> InputContainer:
     return av.open(
         file,
@@ -198,17 +223,36 @@ def _copy(head: bytes, stream: BinaryIO, file: BinaryIO) -> None:
 
 
 def video_stream(container: InputContainer, path: Path) -> VideoStream:
-    """The first video stream that is not a cover picture."""
-    for stream in container.streams.video:
-        if not stream.disposition & (Disposition.attached_pic | Disposition.timed_thumbnails):
-            if stream.codec_context is None:
-                raise VideoError(f"{path}: this build of FFmpeg does not support its codec")
-            return stream
-    raise VideoError(f"{path} has no video stream")
+    """The video stream that players show: not a cover picture, nor the still one of an AVIF."""
+    covers = Disposition.attached_pic | Disposition.timed_thumbnails
+    streams = [stream for stream in container.streams.video if not stream.disposition & covers]
+    if not streams:
+        raise VideoError(f"{path} has no video stream")
+    stream = min(streams, key=lambda s: (is_still_item(s), not s.disposition & Disposition.default))
+    if is_still_item(stream) and any(s.disposition & Disposition.dependent for s in streams):
+        raise VideoError(f"{path} is a picture in tiles; convert it to PNG first")
+    if stream.codec_context is None:
+        raise VideoError(f"{path}: this build of FFmpeg does not support its codec")
+    return stream
+
+
+def is_still_item(stream: VideoStream) -> bool:
+    """Whether a stream is a still picture in an AVIF or HEIF file, which may also hold a film."""
+    return stream.time_base == 1 and stream.frames == 1 and stream.duration is None
+
+
+def is_alpha_of_avif(container: InputContainer, stream: Stream) -> bool:
+    """Whether a stream holds the alpha channel of an AVIF, still or animated."""
+    if stream.type != "video" or "avi" not in container.metadata.get("compatible_brands", ""):
+        return False
+    form = getattr(stream.codec_context, "pix_fmt", None) or ""
+    return stream.metadata.get("title") == "Alpha" or form.startswith("gray")
 
 
 def packets(container: InputContainer, *streams: Stream) -> Iterator[Packet]:
-    """The packets of some streams, and an empty one for each stream at the end.
+    """The packets of some streams, and an empty one without a time for each stream at the end.
+
+    Others that are empty are left out: they repeat the frame before, and would end a decoder.
 
     Raises VideoError if there are more than the file can contain.
     """
@@ -222,11 +266,31 @@ def packets(container: InputContainer, *streams: Stream) -> Iterator[Packet]:
             raise VideoError(
                 f"{container.name} is damaged: its index repeats the same {size} bytes without end"
             )
-        yield packet
+        if packet.size or (packet.pts is None and packet.dts is None):
+            yield packet
 
 
 def is_encrypted(packet: Packet) -> bool:
     """Whether the content of a packet is encrypted."""
-    return packet.has_sidedata("encryption_info") or (
-        "enc_key_id" in packet.stream.metadata  # of Matroska
-    )
+    return packet.has_sidedata("encryption_info") or "enc_key_id" in packet.stream.metadata
+
+
+def encrypted_streams(container: InputContainer) -> set[int]:
+    """Indices of the encrypted streams of a file."""
+    of_matroska = {s.index for s in container.streams if "enc_key_id" in s.metadata}
+    return of_matroska | encrypted_streams_of_mp4(Path(container.name))
+
+
+def encrypted_streams_of_mp4(path: Path) -> set[int]:
+    """Indices of the encrypted streams of an mp4; empty for all other files."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(16)
+        return encrypted_tracks(path) if is_mp4(head) else set()
+    except OSError:
+        return set()
+
+
+def encryption_of(path: Path) -> str:
+    """The message about an encrypted file."""
+    return f"{path} is encrypted, its frames need a key; decrypt it first"

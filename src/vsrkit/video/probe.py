@@ -4,23 +4,28 @@ import re
 import struct
 import threading
 from dataclasses import dataclass, replace
-from enum import Enum
 from fractions import Fraction
 from itertools import islice
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 import av
 from av.container import InputContainer
-from av.sidedata.sidedata import Type
 from av.stream import Disposition
-from av.video.format import VideoFormat
 from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
 from vsrkit.errors import VideoError
-from vsrkit.video.colour import FULL, LIMITED, Colour, Siting, effective_matrix
-from vsrkit.video.opening import is_encrypted, open_container, packets, video_stream
+from vsrkit.video.colour import FULL, LIMITED, Colour, Siting, effective_matrix, planar_format
+from vsrkit.video.opening import (
+    encrypted_streams,
+    encryption_of,
+    is_encrypted,
+    open_container,
+    packets,
+    video_stream,
+)
+from vsrkit.video.side_data import Hdr, hdr_of, not_kept, side_data
 
 VIDEO_SUFFIXES = frozenset(
     {".mp4", ".mkv", ".mov", ".avi", ".webm", ".m4v", ".y4m", ".mpg", ".mpeg", ".ts", ".mts",
@@ -29,19 +34,7 @@ VIDEO_SUFFIXES = frozenset(
 PROBED_FRAMES = 8  # frames decoded at each position to detect interlacing
 # Packets that are decoded at each position until frames come out: more than between key frames.
 PROBED_PACKETS = 3000
-# By FFmpeg's types of side data.
-NOT_KEPT = {
-    "closed captions (CEA-608/708)": {"A53_CC"},
-    "Dolby Vision metadata": {"DOVI_METADATA", "DOVI_RPU_BUFFER"},
-    "HDR10+ metadata": {"DYNAMIC_HDR_PLUS"},
-    "HDR Vivid metadata": {"DYNAMIC_HDR_VIVID"},
-    "3D stereo information": {"STEREO3D"},
-    "360 degree information": {"SPHERICAL"},
-}
 LARGEST_SIDE = 16384  # pixels; a larger picture is taken for a damaged header
-# FFmpeg's structures: ten fractions and two flags; two integers.
-MASTERING_DISPLAY = struct.Struct("=22i")
-LIGHT_LEVEL = struct.Struct("=2I")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,19 +63,6 @@ class Orientation:
 UPRIGHT = Orientation()
 
 
-@dataclass(frozen=True, slots=True)
-class Hdr:
-    """HDR10 metadata; None for what the video does not contain.
-
-    display: x and y (CIE 1931) of red, green, blue and white of the mastering display, then its
-        minimum and maximum luminance in cd/m2.
-    light: luminance of the brightest pixel and of the brightest frame on average, in cd/m2.
-    """
-
-    display: tuple[Fraction, ...] | None
-    light: tuple[int, int] | None
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VideoInfo:
     """The properties of a video, from its header and its first frames."""
@@ -106,6 +86,8 @@ class VideoInfo:
     streams: tuple[StreamInfo, ...] = ()
     hdr: Hdr | None = None
     not_kept: tuple[str, ...] = ()  # what the pictures carry and no new picture will
+    # Whether the container has no display times, as AVI: frames appear when they are decoded.
+    shown_as_decoded: bool = False
 
     @property
     def orientation(self) -> Orientation:
@@ -133,6 +115,8 @@ def probe(source: str | Path, *, count: bool = False, follow_references: bool = 
     with open_container(path, follow_references=follow_references) as container:
         stream = video_stream(container, path)
         pictures = first_pictures(container, stream)
+        if not pictures and stream.index in encrypted_streams(container):
+            raise VideoError(encryption_of(path))
         if not pictures:
             raise VideoError(f"{path} has a video stream, but no frame of it can be decoded")
         info = describe(container, stream, pictures)
@@ -152,9 +136,7 @@ def first_pictures(container: InputContainer, stream: VideoStream) -> list[Video
     try:
         for packet in islice(packets(container, stream), PROBED_PACKETS):
             if is_encrypted(packet):
-                raise VideoError(
-                    f"{container.name} is encrypted, its frames need a key; decrypt it first"
-                )
+                raise VideoError(encryption_of(Path(container.name)))
             try:
                 pictures += packet.decode()
             except (av.FFmpegError, ValueError):
@@ -190,6 +172,7 @@ def describe(
             f"{container.name.removeprefix('file:')} claims a size of "
             f"{first.width}x{first.height}; at most {LARGEST_SIDE} pixels per side are supported"
         )
+    check_convertible(first, container.name)
     rate = stream.average_rate or stream.guessed_rate or stream.base_rate or Fraction(25)
     time_base = stream.time_base or 1 / rate
     seconds: float | None = None
@@ -234,9 +217,33 @@ def describe(
             )
             for other in container.streams
         ),
-        hdr=_hdr(first),
-        not_kept=_not_kept(stream, pictures),
+        hdr=hdr_of(first),
+        not_kept=not_kept(container, stream, pictures),
+        shown_as_decoded=_shown_as_decoded(container, stream, pictures),
     )
+
+
+def check_convertible(picture: VideoFrame, name: str) -> None:
+    """Raise VideoError for a pixel format that FFmpeg does not convert, such as bgr4."""
+    form = picture.format.name
+    try:
+        picture.reformat(format=planar_format(form))
+    except (av.FFmpegError, ValueError) as error:
+        raise VideoError(f"{name}: pictures in the format {form} are not supported") from error
+
+
+def _shown_as_decoded(
+    container: InputContainer, stream: VideoStream, pictures: list[VideoFrame]
+) -> bool:
+    """Whether the display times that FFmpeg states are guesses: frames in order with mixed times.
+
+    AVI has none, MXF often has none. MPEG streams have, and theirs may be reset.
+    """
+    name = container.format.name
+    if name == "avi" and stream.codec_context.has_b_frames:
+        return True
+    times = [picture.pts for picture in pictures if picture.pts is not None]
+    return name not in ("mpegts", "mpeg") and times != sorted(times)
 
 
 def _count_packets(container: InputContainer, stream: VideoStream) -> int:
@@ -263,58 +270,6 @@ def _range(picture: VideoFrame) -> int:
 def _display_matrix(picture: VideoFrame) -> tuple[int, ...] | None:
     found = side_data(picture).get("DISPLAYMATRIX")
     return struct.unpack("<9i", found) if found else None
-
-
-def side_data(picture: VideoFrame) -> dict[str, bytes]:
-    """FFmpeg's side data of a decoded frame, by type."""
-    found: Any = picture.side_data  # PyAV's annotation is wrong
-    return {data.type.name: bytes(data) for data in found}
-
-
-def _unknown_type(kind: type[Enum], value: object) -> Enum:
-    """A member for a type of side data that FFmpeg has and PyAV does not, such as 31, Exif."""
-    member = object.__new__(kind)
-    member._name_, member._value_ = f"TYPE_{value}", value
-    kind._value2member_map_[value] = member
-    return member
-
-
-# Without this, `side_data` raises an error for a frame with such a type and gives none of the
-# others, which has ended whole runs. Enum calls it for values that have no member.
-Type._missing_ = classmethod(_unknown_type)  # type: ignore[assignment]
-
-
-def has_alpha(pix_fmt: str) -> bool:
-    """Whether a pixel format has an alpha channel."""
-    return any(component.is_alpha for component in VideoFormat(pix_fmt).components)
-
-
-def _not_kept(stream: VideoStream, pictures: list[VideoFrame]) -> tuple[str, ...]:
-    """What of the pictures gets lost, for messages."""
-    kinds = {kind for picture in pictures for kind in side_data(picture)}
-    found = [name for name, names in NOT_KEPT.items() if kinds & names]
-    # VP8 and VP9 have their alpha channel in a stream of its own, which FFmpeg does not decode.
-    if has_alpha(pictures[0].format.name) or stream.metadata.get("alpha_mode", "0") != "0":
-        found.insert(0, "the alpha channel")
-    return tuple(found)
-
-
-def _hdr(picture: VideoFrame) -> Hdr | None:
-    found = side_data(picture)
-    display = _mastering_display(found.get("MASTERING_DISPLAY_METADATA", b""))
-    light = found.get("CONTENT_LIGHT_LEVEL", b"")
-    levels = LIGHT_LEVEL.unpack_from(light) if len(light) >= LIGHT_LEVEL.size else None
-    return Hdr(display, levels) if display or levels else None
-
-
-def _mastering_display(data: bytes) -> tuple[Fraction, ...] | None:
-    if len(data) < MASTERING_DISPLAY.size:
-        return None
-    *numbers, has_primaries, has_luminance = MASTERING_DISPLAY.unpack_from(data)
-    pairs = list(zip(numbers[0::2], numbers[1::2], strict=True))
-    if not (has_primaries and has_luminance and all(denominator for _, denominator in pairs)):
-        return None
-    return tuple(Fraction(*pair) for pair in pairs)
 
 
 _log_lock = threading.Lock()  # FFmpeg's log level is global

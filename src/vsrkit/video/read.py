@@ -132,6 +132,8 @@ class Source:
             if entry:
                 seek(container, stream, entry)
             decoded = decode(container, stream, self.path, on_damaged)
+            if self.info.shown_as_decoded:
+                decoded = map(_show_as_decoded, decoded)
             if self.deinterlaced:
                 every = self.deinterlace == "always"
                 decoded = deinterlace_frames(decoded, stream, every=every)
@@ -282,6 +284,11 @@ def decode(
         raise VideoError(f"{path} has a video stream, but no frame of it can be decoded")
     if damaged:
         log.warning("%s: %d damaged packets could not be decoded", path, damaged)
+
+
+def _show_as_decoded(picture: VideoFrame) -> VideoFrame:
+    picture.pts = picture.dts
+    return picture
 
 
 def deinterlace_frames(

@@ -20,7 +20,13 @@ from vsrkit.errors import VideoError
 from vsrkit.video.audio import CopiedAudio, Packet, convert_audio
 from vsrkit.video.copied_video import CopiedVideo
 from vsrkit.video.matroska import PLACEHOLDER, muxer_delay
-from vsrkit.video.opening import packets, video_stream
+from vsrkit.video.opening import (
+    encrypted_streams,
+    is_alpha_of_avif,
+    is_still_item,
+    packets,
+    video_stream,
+)
 from vsrkit.video.probe import codec_name
 
 TEXT_SUBTITLES = {"subrip", "srt", "ass", "ssa", "webvtt", "mov_text", "text"}
@@ -92,7 +98,11 @@ def copy_streams(
     Returns the new streams by their index in the old file.
     """
     kept: dict[int, OutputStream] = {}
+    encrypted = encrypted_streams(old)
     for stream in old.streams:
+        if stream.index in encrypted:
+            warn(f"{_label(stream)} is encrypted and is not copied")
+            continue
         match stream.type:
             case "audio":
                 made = _audio(stream, target, warn)
@@ -105,6 +115,8 @@ def copy_streams(
                 made = _cover(stream, old, target, warn)
             case "video" if stream is video_stream(old, Path(old.name)):
                 continue
+            case "video" if is_alpha_of_avif(old, stream):
+                continue  # see VideoInfo.not_kept
             case "video":
                 made = _other_video(stream, old, target, warn)
             case "data" if old.chapters() and old.format.name.startswith("mov"):
@@ -222,7 +234,9 @@ def _other_video(
     """Copy a video that is not upscaled, if the container supports its codec."""
     form, codec = target.format.name, codec_name(stream)
     reason = f"{form} does not support it"
-    if isinstance(stream, VideoStream) and codec not in ("unknown", "rawvideo"):
+    if isinstance(stream, VideoStream) and is_still_item(stream):
+        reason = "it is a still picture"
+    elif isinstance(stream, VideoStream) and codec not in ("unknown", "rawvideo"):
         if old.format.name == "avi" and stream.codec_context.has_b_frames:
             reason = "avi does not store when its frames are displayed"
         elif _supports(form, stream):
@@ -248,7 +262,7 @@ def _header(form: str, stream: Stream) -> io.BytesIO:
     """A file with a copy of a stream, but without any packets."""
     file = io.BytesIO()
     with av.open(file, "w", format=form) as trial:
-        trial.add_stream_from_template(stream, opaque=stream.type == "video")
+        trial.add_stream_from_template(stream, opaque=True)  # see `_other_video`; and mp3float
         trial.start_encoding()
     return file
 

@@ -6,7 +6,14 @@ import torch
 from tests import paths
 from torch import Tensor
 
-from vsrkit.models.layers.resample import bicubic_matrix, imresize, resample, tap_matrix
+from vsrkit.models.layers.resample import (
+    BLOCK,
+    _bicubic_blocks,
+    bicubic_matrix,
+    imresize,
+    resample,
+    tap_matrix,
+)
 
 GOLDEN = np.load(paths.GOLDEN / "imresize.npz")
 
@@ -65,10 +72,22 @@ def test_taps_outside_are_moved_inside(border: str, first_row: list[int]) -> Non
 
 
 def test_gradients_work_after_use_in_inference_mode() -> None:
-    bicubic_matrix.cache_clear()
+    _bicubic_blocks.cache_clear()
     with torch.inference_mode():
         imresize(torch.rand(1, 9, 9, dtype=torch.float64), 2)
     x = torch.rand(1, 9, 9, dtype=torch.float64, requires_grad=True)
     imresize(x, 2).sum().backward()
     assert x.grad is not None
     torch.testing.assert_close(x.grad.sum(), torch.tensor(4.0 * 81, dtype=torch.float64))
+
+
+def test_a_resize_never_makes_the_whole_matrix():
+    """That of 30720 to 15360 columns would have 3.8 GB."""
+    blocks = _bicubic_blocks(30720, Fraction(1, 2))
+    assert sum(block.numel() for block, _ in blocks) < 1_000_000
+    dense = bicubic_matrix(300, Fraction(2, 3))
+    for (block, band), rows in zip(
+        _bicubic_blocks(300, Fraction(2, 3)), dense.split(BLOCK), strict=True
+    ):
+        assert torch.equal(block, rows[:, band])
+        assert rows.count_nonzero() == block.count_nonzero()

@@ -14,6 +14,8 @@ from vsrkit.hardware.threads import single_thread
 # imresize), `reflect` with the edge pixel once, `replicate` repeats the edge pixel.
 Border: TypeAlias = Literal["symmetric", "reflect", "replicate"]
 
+Blocks: TypeAlias = list[tuple[Tensor, slice]]
+
 BLOCK = 16  # output pixels per product: small dense blocks of the band contain few zeros
 
 
@@ -24,8 +26,8 @@ def imresize(x: Tensor, scale: Fraction | int) -> Tensor:
     weights are float64; the products have the dtype of `x`.
     """
     height, width = x.shape[-2:]
-    return resample(
-        x, bicubic_matrix(height, Fraction(scale)), bicubic_matrix(width, Fraction(scale))
+    return _resample(
+        x, _bicubic_blocks(height, Fraction(scale)), _bicubic_blocks(width, Fraction(scale))
     )
 
 
@@ -34,46 +36,72 @@ def fitted(x: Tensor, height: int, width: int) -> Tensor:
     rows, columns = x.shape[-2:]
     if (rows, columns) == (height, width):
         return x
-    return resample(
+    return _resample(
         x,
-        bicubic_matrix(rows, Fraction(height, rows)),
-        bicubic_matrix(columns, Fraction(width, columns)),
+        _bicubic_blocks(rows, Fraction(height, rows)),
+        _bicubic_blocks(columns, Fraction(width, columns)),
     )
 
 
 def resample(x: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
     """`rows @ x @ columns.T` for banded matrices: (..., H, W) -> (..., H', W')."""
+    return _resample(x, _blocks(rows), _blocks(columns))
+
+
+def _resample(x: Tensor, rows: Blocks, columns: Blocks) -> Tensor:
+    high, wide = (sum(len(block) for block, _ in blocks) for blocks in (rows, columns))
+    height, width = x.shape[-2:]
     # No autocast: bfloat16 is too coarse for pictures. One thread: the products are many and small.
     with torch.autocast(x.device.type, enabled=False), single_thread():
-        if rows.shape[0] * columns.shape[1] > rows.shape[1] * columns.shape[0]:
+        if high * width > height * wide:
             return _along_rows(_along_columns(x, columns), rows)  # the smaller product first
         return _along_columns(_along_rows(x, rows), columns)
 
 
-def _along_rows(x: Tensor, matrix: Tensor) -> Tensor:
-    parts = [block.to(x) @ x[..., band, :] for block, band in _blocks(matrix)]
+def _along_rows(x: Tensor, blocks: Blocks) -> Tensor:
+    parts = [block.to(x) @ x[..., band, :] for block, band in blocks]
     return torch.cat(parts, dim=-2)
 
 
-def _along_columns(x: Tensor, matrix: Tensor) -> Tensor:
-    parts = [x[..., band] @ block.to(x).T for block, band in _blocks(matrix)]
+def _along_columns(x: Tensor, blocks: Blocks) -> Tensor:
+    parts = [x[..., band] @ block.to(x).T for block, band in blocks]
     return torch.cat(parts, dim=-1)
 
 
-def _blocks(matrix: Tensor) -> list[tuple[Tensor, slice]]:
+def _blocks(matrix: Tensor) -> Blocks:
     """Groups of rows, cropped to the columns that are not all zero, and the slice of those."""
-    result = []
-    for block in matrix.split(BLOCK):
-        used = block.any(0).nonzero()[:, 0]
-        band = slice(int(used[0]), int(used[-1]) + 1)
-        result.append((block[:, band], band))
-    return result
+    return [_cropped(block, 0) for block in matrix.split(BLOCK)]
+
+
+def _cropped(block: Tensor, start: int) -> tuple[Tensor, slice]:
+    """Some rows of a matrix without the columns that are zero; the first column is `start`."""
+    used = block.any(0).nonzero()[:, 0]
+    first, last = int(used[0]), int(used[-1]) + 1
+    return block[:, first:last].clone(), slice(start + first, start + last)
+
+
+@lru_cache(maxsize=64)
+@torch.inference_mode(False)
+def _bicubic_blocks(length: int, scale: Fraction) -> Blocks:
+    """The blocks of `bicubic_matrix` without the whole matrix, which has gigabytes for 8K."""
+    taps, weights = _bicubic_taps(length, scale)
+    blocks = []
+    for part, weight in zip(taps.split(BLOCK), weights.split(BLOCK), strict=True):
+        inside = _inside(part, length, "symmetric")
+        start = int(inside.min())
+        blocks.append(_cropped(_scattered(inside - start, weight), start))
+    return blocks
 
 
 @lru_cache(maxsize=64)
 @torch.inference_mode(False)  # a cached matrix must also work where gradients are needed
 def bicubic_matrix(length: int, scale: Fraction) -> Tensor:
     """The (ceil(scale * length), length) float64 matrix that resizes one axis."""
+    return tap_matrix(*_bicubic_taps(length, scale), length, "symmetric")
+
+
+def _bicubic_taps(length: int, scale: Fraction) -> tuple[Tensor, Tensor]:
+    """Places in the input and their weights, for each place in the output."""
     stretch = min(scale, Fraction(1))  # for reduction the kernel is stretched
     count = ceil(Fraction(4) / stretch) + 2
     out = torch.arange(ceil(length * scale), dtype=torch.float64)
@@ -81,7 +109,7 @@ def bicubic_matrix(length: int, scale: Fraction) -> Tensor:
     first = (centre - 2 / float(stretch)).floor()
     taps = first[:, None] + torch.arange(count)
     weights = cubic(float(stretch) * (centre[:, None] - taps))
-    return tap_matrix(taps.long(), weights, length, "symmetric")
+    return taps.long(), weights
 
 
 def tap_matrix(taps: Tensor, weights: Tensor, length: int, border: Border) -> Tensor:
@@ -89,10 +117,16 @@ def tap_matrix(taps: Tensor, weights: Tensor, length: int, border: Border) -> Te
 
     taps, weights: (N, K); taps outside of [0, length) are moved inside according to `border`
     """
+    return _scattered(_inside(taps, length, border), weights, length)
+
+
+def _scattered(places: Tensor, weights: Tensor, length: int | None = None) -> Tensor:
+    """The matrix with these weights, scaled to a sum of one; as wide as needed if not `length`."""
     weights = weights.double()
     weights = weights / weights.sum(1, keepdim=True)
-    matrix = torch.zeros(len(taps), length, dtype=torch.float64)
-    return matrix.scatter_add_(1, _inside(taps, length, border), weights)
+    width = int(places.max()) + 1 if length is None else length
+    matrix = torch.zeros(len(places), width, dtype=torch.float64)
+    return matrix.scatter_add_(1, places, weights)
 
 
 def _inside(taps: Tensor, length: int, border: Border) -> Tensor:
