@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from vsrkit.cli import app
 from vsrkit.cli.studio import option_table
-from vsrkit.cli.upscale import _options_of_a_run
+from vsrkit.cli.upscale import options_of_a_run
 from vsrkit.studio.errors import RequestError
 from vsrkit.studio.models import Models
 
@@ -21,7 +21,7 @@ def table():
 
 def test_the_table_has_every_option_of_the_command(table):
     listed = [option for group in table.as_json()["groups"] for option in group["options"]]
-    parameters = signature(_options_of_a_run).parameters
+    parameters = signature(options_of_a_run).parameters
     assert {option["name"] for option in listed} == set(parameters)
     assert all(option["default"] == parameters[option["name"]].default for option in listed)
     page = CliRunner().invoke(app, ["upscale", "--help"], env={"COLUMNS": "300"}).stdout

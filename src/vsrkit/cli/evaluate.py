@@ -1,29 +1,24 @@
 """`vsrkit evaluate`, `vsrkit compare` and `vsrkit data`."""
 
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, TypeAlias
 
 import typer
 
-INPUT, MODEL, MEASURE, PICTURE = "Input and output", "Model", "Measurement", "Picture"
-RESOURCES, RUN = "Resources", "Run control"
+from vsrkit.cli.options import FILES, MEASURE, MODEL, PICTURE, RESOURCES, RUN, Device, option
 
 commands = typer.Typer()
 data = typer.Typer(help="Check test and training data.", no_args_is_help=True)
 commands.add_typer(data, name="data")
 
 
-def _option(panel: str, text: str, *names: str) -> Any:
-    return typer.Option(*names, help=text, rich_help_panel=panel)
-
-
 Models: TypeAlias = Annotated[
     list[str],
-    _option(MODEL, "Name of a model, or a checkpoint file. Can be repeated.", "--model", "-m"),
+    option(MODEL, "Name of a model, or a checkpoint file. Can be repeated.", "--model", "-m"),
 ]
 Untrained: TypeAlias = Annotated[
     bool,
-    _option(MODEL, "Run models without trained weights with random ones.", "--untrained"),
+    option(MODEL, "Run models that have no trained weights with random ones.", "--untrained"),
 ]
 Data: TypeAlias = Annotated[
     Path,
@@ -31,13 +26,13 @@ Data: TypeAlias = Annotated[
         "--data",
         envvar="VSRKIT_DATA",
         help="Folder of the test set; with --set, also a folder that holds several sets.",
-        rich_help_panel=INPUT,
+        rich_help_panel=FILES,
     ),
 ]
 SetOption: TypeAlias = Annotated[
     str | None,
-    _option(
-        INPUT,
+    option(
+        FILES,
         "Which set the folder holds: vid4, reds4, reds-train, vimeo90k-t, vimeo90k-train or "
         "folder. Detected from the files by default.",
         "--set",
@@ -45,18 +40,15 @@ SetOption: TypeAlias = Annotated[
 ]
 Clips: TypeAlias = Annotated[
     list[str] | None,
-    _option(INPUT, "Name of a clip to use instead of all. Can be repeated.", "--clip"),
+    option(FILES, "Name of a clip to use instead of all. Can be repeated.", "--clip"),
 ]
 ProtocolOption: TypeAlias = Annotated[
     str | None,
-    _option(
+    option(
         MEASURE,
         "How frames are degraded and compared, for example vid4, vid4-bd, vid4-crf25, rgb or y. "
         "By default the usual protocol of the set.",
     ),
-]
-Device: TypeAlias = Annotated[
-    str, _option(RESOURCES, "Device that runs the model: auto, cpu, cuda, cuda:N or mps.")
 ]
 
 
@@ -67,15 +59,15 @@ def evaluate(
     set_name: SetOption = None,
     clips: Clips = None,
     json_file: Annotated[
-        Path | None, _option(INPUT, "Also write the results to this JSON file.", "--json")
+        Path | None, option(FILES, "Also write the results to this JSON file.", "--json")
     ] = None,
     save_frames: Annotated[
-        Path | None, _option(INPUT, "Write the upscaled frames to this folder.")
+        Path | None, option(FILES, "Write the upscaled frames to this folder.")
     ] = None,
     untrained: Untrained = False,
     ensemble: Annotated[
         bool,
-        _option(
+        option(
             MODEL,
             "Average over flipped, transposed and time-reversed views of a clip.",
             "--ensemble",
@@ -83,12 +75,12 @@ def evaluate(
     ] = False,
     views: Annotated[
         int,
-        _option(MODEL, "Number of views for --ensemble: 2, 4, 8 or 16. Each costs one full run."),
+        option(MODEL, "Number of views for --ensemble: 2, 4, 8 or 16. Each costs one full run."),
     ] = 16,
     protocol: ProtocolOption = None,
     metrics: Annotated[
         str,
-        _option(
+        option(
             MEASURE,
             "Metrics, separated by commas: psnr, ssim, ms_ssim, warping_error, warped_flicker, "
             "tof, flicker, consistency, grid, lpips, lpips_vgg, tlpips, dists, niqe, vmaf, or all.",
@@ -96,15 +88,16 @@ def evaluate(
     ] = "psnr,ssim",
     precision: Annotated[
         str,
-        _option(
+        option(
             RESOURCES,
-            "Number format of the model: float32, bfloat16, or auto for the faster one.",
+            "Number type of the model: float32, bfloat16, int8, int8-exact, or auto for the faster "
+            "of the first two.",
         ),
     ] = "float32",
     device: Device = "auto",
     cluster: Annotated[
         str | None,
-        _option(
+        option(
             RESOURCES,
             "Dask cluster whose workers measure the clips: tcp://host:8786, a scheduler file, or "
             "local:4. See docs/cluster.md.",
@@ -148,11 +141,11 @@ def compare(
     data: Data,
     models: Models,
     output: Annotated[
-        Path, _option(INPUT, "PNG file for the comparison picture.", "--output", "-o")
+        Path, option(FILES, "PNG file for the comparison picture.", "--output", "-o")
     ],
     page: Annotated[
         Path | None,
-        _option(INPUT, "Also write a web page with a slider for each clip.", "--html"),
+        option(FILES, "Also write a web page with a slider for each clip.", "--html"),
     ] = None,
     set_name: SetOption = None,
     clips: Clips = None,
@@ -160,11 +153,11 @@ def compare(
     protocol: ProtocolOption = None,
     frame: Annotated[
         int | None,
-        _option(PICTURE, "Index of the frame to show, from 0. By default the middle one."),
+        option(PICTURE, "Index of the frame to show, from 0. By default the middle one."),
     ] = None,
     crops: Annotated[
         list[str] | None,
-        _option(
+        option(
             PICTURE,
             "Rectangle to show in HR pixels, X,Y,W,H for all clips or CLIP:X,Y,W,H for one. "
             "By default where the first model differs most from the ground truth. Can be repeated.",
@@ -197,18 +190,18 @@ def compare(
 @data.command("check")
 def check_data(
     folder: Annotated[
-        Path, typer.Argument(help="Folder of a set or of clips.", rich_help_panel=INPUT)
+        Path, typer.Argument(help="Folder of a set or of clips.", rich_help_panel=FILES)
     ],
     set_name: Annotated[
         str | None,
-        _option(
-            INPUT,
+        option(
+            FILES,
             "Which set to check, as for evaluate. By default every set found in the folder.",
             "--set",
         ),
     ] = None,
     quick: Annotated[
-        bool, _option(RUN, "Check names, numbers and sizes, not the files' content.", "--quick")
+        bool, option(RUN, "Check names, numbers and sizes, not the files' content.", "--quick")
     ] = False,
 ) -> None:
     """Report which sets a folder holds, their clips and frames, and every problem in them.

@@ -43,8 +43,8 @@ def export(
         int | None,
         typer.Option(
             help="Write a recurrent model as one graph for a window of this many frames, for tools "
-            "that know only windows. Without it, it is written as step functions, with a JSON file "
-            "that says how they are chained."
+            "that support only windows. Default: graphs for single steps, with a JSON file that "
+            "describes how to chain them."
         ),
     ] = None,
     calibration: Annotated[

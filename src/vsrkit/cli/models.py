@@ -85,15 +85,17 @@ def calibrate(
     model: Annotated[str, typer.Argument(help="Name of a model, or a checkpoint file.")],
     data: Annotated[
         Path,
-        typer.Option("--data", help="Folder of clips; every fourth one measures the loss."),
+        typer.Option("--data", help="Folder of clips. On every fourth one the loss is measured."),
     ],
     degradations: Annotated[
         str,
-        typer.Option("--degradations", help="How LR is made of the clips, such as bi or bi,crf25."),
+        typer.Option(
+            "--degradations", help="Degradations that make LR frames of the clips: bi or bi,crf25."
+        ),
     ] = "bi",
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="Write this file instead of one in the cache folder."),
+        typer.Option("--output", "-o", help="File to write. Default: one in the cache folder."),
     ] = None,
 ) -> None:
     """Measure the ranges that --precision int8 needs, and what int8 costs in quality."""

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from vsrkit.cli.evaluate import Device
-from vsrkit.cli.research import EXPERIMENT, FILES, MODEL, RESOURCES, RUN, Output, option
+from vsrkit.cli.options import EXPERIMENT, FILES, MODEL, RESOURCES, RUN, Device, option
+from vsrkit.cli.research import Output
 from vsrkit.errors import UsageError
 
 commands = typer.Typer()
@@ -18,7 +18,7 @@ reproduce = typer.Typer(
 )
 commands.add_typer(reproduce, name="reproduce")
 
-Precision = Annotated[str, option(RESOURCES, "Precision: float32, bfloat16 or auto.")]
+Precision = Annotated[str, option(RESOURCES, "Number type: float32, bfloat16 or auto.")]
 
 
 @reproduce.command("reds4")
@@ -33,13 +33,13 @@ def table(
     ] = None,
     models: Annotated[
         list[str] | None,
-        option(MODEL, "Measure only this row, or NAME=FILE; repeatable.", "--model", "-m"),
+        option(MODEL, "Measure only this row, or NAME=FILE. Can be repeated.", "--model", "-m"),
     ] = None,
     protocol: Annotated[
         str | None, option(EXPERIMENT, "Protocol. Default: the usual one of the set.")
     ] = None,
     json_file: Annotated[
-        Path | None, option(FILES, "Write the table to this JSON file, too.", "--json")
+        Path | None, option(FILES, "Also write the table to this JSON file.", "--json")
     ] = None,
     precision: Precision = "float32",
     device: Device = "auto",
@@ -102,7 +102,7 @@ def ablation(
     ] = "vsrt",
     variants: Annotated[
         list[str] | None,
-        option(MODEL, "Train this variant and the full model only; repeatable.", "--variant"),
+        option(MODEL, "Train this variant and the full model only. Can be repeated.", "--variant"),
     ] = None,
     channels: Annotated[
         int | None, option(MODEL, "Channels of vsrt-reds and vsrt-paper. Default: 64.", min=1)
@@ -129,11 +129,11 @@ def ablation(
     held_out: Annotated[float, option(EXPERIMENT, "Share of the clips to validate on.")] = 0.2,
     validation: Annotated[
         list[str] | None,
-        option(EXPERIMENT, "Validate on clips of this name instead of a share; repeatable."),
+        option(EXPERIMENT, "Validate on clips of this name instead of a share. Can be repeated."),
     ] = None,
     warm_start: Annotated[
         list[str] | None,
-        option(MODEL, "Initial weights of all variants, FILE or flow=FILE; repeatable."),
+        option(MODEL, "Initial weights of all variants, FILE or flow=FILE. Can be repeated."),
     ] = None,
     precision: Precision = "float32",
     device: Annotated[

@@ -3,15 +3,13 @@
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, TypeVar
 
 import typer
 
-from vsrkit.cli.evaluate import Device
+from vsrkit.cli.options import EXPERIMENT, FILES, MODEL, RUN, Device, option
 from vsrkit.errors import VsrkitError
 
-FILES, MODEL, RESOURCES, RUN = "Input and output", "Model", "Resources", "Run control"
-EXPERIMENT = "Experiment"
 T = TypeVar("T")
 
 commands = typer.Typer()
@@ -20,11 +18,6 @@ theory = typer.Typer(
     no_args_is_help=True,
 )
 commands.add_typer(theory, name="theory")
-
-
-def option(panel: str, text: str, *names: str, **limits: Any) -> Any:
-    """An option with its help panel and text."""
-    return typer.Option(*names, help=text, rich_help_panel=panel, **limits)
 
 
 Output = Annotated[Path, option(FILES, "Folder to write to.", "--output", "-o")]

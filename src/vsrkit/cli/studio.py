@@ -6,19 +6,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from vsrkit.cli.options import RUN, option
+
 if TYPE_CHECKING:
     from vsrkit.studio.models import Models
     from vsrkit.studio.options import Kind, Option, OptionTable
     from vsrkit.upscale.options import UpscaleOptions
 
-VIDEOS, SERVER, RUN = "Videos", "Server", "Run control"
+VIDEOS, SERVER = "Videos", "Server"
 ADDRESS = "url"  # in place of a folder
 
 commands = typer.Typer()
-
-
-def _option(panel: str, text: str, *names: str) -> Any:
-    return typer.Option(*names, help=text, rich_help_panel=panel)
 
 
 @commands.command()
@@ -33,11 +31,13 @@ def studio(
         ),
     ] = None,
     max_upload: Annotated[
-        str, _option(VIDEOS, "Largest upload, such as 20G. Uploads go into the first folder.")
+        str, option(VIDEOS, "Largest upload, such as 20G. Uploads go into the first folder.")
     ] = "20G",
     host: Annotated[
         str,
-        _option(SERVER, "Address to listen on. Others than this machine's own need --allow-host."),
+        option(
+            SERVER, "Address to listen on. One that other machines can reach needs --allow-host."
+        ),
     ] = "127.0.0.1",
     port: Annotated[
         int | None,
@@ -50,23 +50,21 @@ def studio(
     ] = None,
     allow_host: Annotated[
         list[str] | None,
-        _option(
+        option(
             SERVER,
             "Name in the browser's address bar by which the server may be reached. Can be "
             "repeated.",
         ),
     ] = None,
-    no_browser: Annotated[
-        bool, _option(SERVER, "Do not open the browser.", "--no-browser")
-    ] = False,
+    no_browser: Annotated[bool, option(SERVER, "Do not open the browser.", "--no-browser")] = False,
     cluster: Annotated[
         str | None,
-        _option(RUN, "Dask cluster that runs all jobs, as for `vsrkit upscale --cluster`."),
+        option(RUN, "Dask cluster that runs all jobs, as for `vsrkit upscale --cluster`."),
     ] = None,
 ) -> None:
     """Open a page on which videos are tried, upscaled and watched.
 
-    Jobs go on when the page is closed, and continue after a restart.
+    Jobs continue when the page is closed, and after a restart of the server.
     """
     from importlib.util import find_spec
 
@@ -123,9 +121,9 @@ def option_table(models: "Models", *, cluster: bool) -> "OptionTable":
 def _parameters() -> dict[str, Any]:
     from inspect import signature
 
-    from vsrkit.cli.upscale import _options_of_a_run
+    from vsrkit.cli.upscale import options_of_a_run
 
-    return dict(signature(_options_of_a_run).parameters)
+    return dict(signature(options_of_a_run).parameters)
 
 
 def _describe(name: str, models: "Models") -> "Option":

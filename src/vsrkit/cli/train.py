@@ -6,10 +6,9 @@ from typing import Annotated, Literal
 
 import typer
 
-commands = typer.Typer()
+from vsrkit.cli.options import FILES, MODEL, RESOURCES, RUN, option
 
-# Panels of the options in the help
-INPUT, MODEL, RUN, RESOURCES = "Input and output", "Model", "Run control", "Resources"
+commands = typer.Typer()
 
 
 def _print_schema(asked: bool) -> None:
@@ -35,17 +34,13 @@ def train(
             "--set",
             metavar="KEY=VALUE",
             help="Replace one setting of the recipe; separate the values of a list by commas. "
-            "Can be given several times.",
+            "Can be repeated.",
             rich_help_panel=RUN,
         ),
     ] = None,
     resume: Annotated[
         bool,
-        typer.Option(
-            "--resume",
-            help="Continue the run in run_dir from its last checkpoint.",
-            rich_help_panel=RUN,
-        ),
+        option(RUN, "Continue the run in run_dir from its last checkpoint.", "--resume"),
     ] = False,
     _schema: Annotated[
         bool,
@@ -85,49 +80,36 @@ def finetune(
     videos: Annotated[list[Path], typer.Argument(help="Video files to fit the model to.")],
     output: Annotated[
         Path,
-        typer.Option(
-            "--output",
-            "-o",
-            help="Weight file to write; its name ends in .safetensors.",
-            rich_help_panel=INPUT,
-        ),
+        option(FILES, "Weight file to write; its name ends in .safetensors.", "--output", "-o"),
     ],
     model: Annotated[
         str,
-        typer.Option(
-            "--model",
-            "-m",
-            help="Name of a model or a weight file to start from.",
-            rich_help_panel=MODEL,
-        ),
+        option(MODEL, "Name of a model or a weight file to start from.", "--model", "-m"),
     ] = "vsrt-s",
     goal: Annotated[
         Literal["psnr", "eyes"],
-        typer.Option(
-            "--for",
-            help="What to train for: psnr, the smallest error, or eyes, the most natural look "
+        option(
+            MODEL,
+            "What to train for: psnr, the smallest error, or eyes, the most natural look "
             "(with perceptual and adversarial losses, scored by LPIPS; needs `vsrkit weights get "
             "lpips`).",
-            rich_help_panel=MODEL,
+            "--for",
         ),
     ] = "psnr",
-    steps: Annotated[
-        int, typer.Option(min=1, help="Number of training steps.", rich_help_panel=RUN)
-    ] = 300,
+    steps: Annotated[int, option(RUN, "Number of training steps.", min=1)] = 300,
     degradation: Annotated[
         str,
-        typer.Option(
-            help="How low-resolution frames are made from the videos: bi for clean footage, "
+        option(
+            MODEL,
+            "How low-resolution frames are made from the videos: bi for clean footage, "
             "crf15-35 or realistic for compressed footage.",
-            rich_help_panel=MODEL,
         ),
     ] = "bi",
     device: Annotated[
         str,
-        typer.Option(
-            help="Device to train on: auto (CUDA, else MPS, else the CPU), cpu, cuda, cuda:N or "
-            "mps.",
-            rich_help_panel=RESOURCES,
+        option(
+            RESOURCES,
+            "Device to train on: auto (CUDA, else MPS, else the CPU), cpu, cuda, cuda:N or mps.",
         ),
     ] = "auto",
 ) -> None:

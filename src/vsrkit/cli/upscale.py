@@ -8,158 +8,25 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
+from vsrkit.cli.options import ENCODER, FILES, MODEL, PICTURE, RESOURCES, RUN, Device, option
+
 if TYPE_CHECKING:
     from vsrkit.upscale.options import UpscaleOptions
 
-FILES, MODEL, PICTURE = "Input and output", "Model", "Picture"
-ENCODER, RESOURCES, RUN = "Encoder", "Resources", "Run control"
-
 commands = typer.Typer()
-
-
-def _option(panel: str, text: str, *names: str) -> Any:
-    return typer.Option(*names, help=text, rich_help_panel=panel)
 
 
 def _argument(text: str, name: str) -> Any:
     return typer.Argument(help=text, metavar=name, show_default=False)
 
 
-InputArgument: TypeAlias = Annotated[
-    str | None,
-    _argument(
-        "Video, folder, pattern such as frames/%04d.png, address such as https://host/in.mp4, or - "
-        "(y4m).",
-        "INPUT",
-    ),
-]
-OutputArgument: TypeAlias = Annotated[
-    str | None,
-    _argument(
-        "Video, folder or pattern for PNG files, or - (y4m). Default for in.mp4: in.x4.mkv beside "
-        "the input, never over an existing file.",
-        "OUTPUT",
-    ),
-]
-Input: TypeAlias = Annotated[str | None, _option(FILES, "The same as INPUT.", "--input", "-i")]
-Output: TypeAlias = Annotated[str | None, _option(FILES, "The same as OUTPUT.", "--output", "-o")]
-Start: TypeAlias = Annotated[
-    str | None, _option(FILES, "Time of the first frame to upscale: seconds or 1:02:03.5.")
-]
-End: TypeAlias = Annotated[
-    str | None, _option(FILES, "Time to stop before, counted from the first frame of the input.")
-]
-FrameRate: TypeAlias = Annotated[str, _option(FILES, "Frame rate of an image sequence.")]
-Model: TypeAlias = Annotated[
-    str | None,
-    _option(
-        MODEL,
-        "Name from `vsrkit models`, or a checkpoint file. Default: the preset for compressed "
-        "video.",
-        *("--model", "-m", "-n"),
-    ),
-]
-Sharpness: TypeAlias = Annotated[
-    float | None,
-    _option(
-        MODEL,
-        "How sharp the picture should look, from 0 (closest to the input) to 1 (sharpest). Only "
-        "for models with a sharper companion, such as the default one. Default: the model as it "
-        "is.",
-        "--sharpness",
-    ),
-]
-Quality: TypeAlias = Annotated[
-    str,
-    _option(MODEL, "Overlap of windows, for models that return them: best, balanced or fast."),
-]
-Scale: TypeAlias = Annotated[
-    int | None,
-    _option(PICTURE, "Factor. Below the model's own, its output is resampled.", "--scale", "-s"),
-]
-Height: TypeAlias = Annotated[
-    int | None, _option(PICTURE, "Height of the output in pixels, in place of a factor.")
-]
-Deinterlace: TypeAlias = Annotated[
-    str,
-    _option(
-        PICTURE,
-        "Deinterlace video that is flagged as interlaced (auto), all frames (always) or none "
-        "(never), or stop with an error if it is flagged (refuse).",
-    ),
-]
-Codec: TypeAlias = Annotated[
-    str | None,
-    _option(
-        ENCODER,
-        "Video codec: h264, hevc, av1, vp9, ffv1, prores, or any encoder of FFmpeg. Default: "
-        "chosen by the container.",
-        *("--codec", "-c"),
-    ),
-]
-Crf: TypeAlias = Annotated[
-    int | None, _option(ENCODER, "Quality: lower is better and makes larger files.")
-]
-EncoderOptions: TypeAlias = Annotated[
-    list[str] | None,
-    _option(ENCODER, "key=value for the encoder. Can be repeated.", "--encoder-option", "-e"),
-]
-PixFmt: TypeAlias = Annotated[
-    str | None, _option(ENCODER, "Pixel format, for example yuv420p10le. Default: as the input.")
-]
-Device: TypeAlias = Annotated[
-    str,
-    _option(
-        RESOURCES,
-        "Device that runs the model: auto, cpu, cuda, cuda:N or mps.",
-        *("--device", "-d"),
-    ),
-]
-Precision: TypeAlias = Annotated[
-    str,
-    _option(
-        RESOURCES,
-        "Number type: auto (measured), float32, bfloat16, int8 (fastest on a CPU, a little less "
-        "precise) or int8-exact (nearly as precise as floats).",
-    ),
-]
-Workers: TypeAlias = Annotated[int, _option(RESOURCES, "Number of processes that share the work.")]
-Cluster: TypeAlias = Annotated[
-    str | None,
-    _option(
-        RESOURCES,
-        "Dask cluster that computes in place of this machine: tcp://host:8786, a scheduler file, "
-        "or local:4 for four workers here. See docs/cluster.md.",
-    ),
-]
-MaxMemory: TypeAlias = Annotated[
-    str | None,
-    _option(
-        RESOURCES,
-        "Memory limit, for example 2G; on a cluster, of each part. Default: 60 % of the free "
-        "memory.",
-    ),
-]
-Tile: TypeAlias = Annotated[
-    int | None,
-    _option(
-        RESOURCES,
-        "Side of tiles in pixels of the input, 0 for whole frames. Default: chosen by memory.",
-        *("--tile", "-t"),
-    ),
-]
-Chunk: TypeAlias = Annotated[
-    int | None,
-    _option(
-        RESOURCES,
-        "Frames buffered between decoding, model and encoding. Default: chosen by memory.",
-    ),
-]
+Input: TypeAlias = Annotated[str | None, option(FILES, "The same as INPUT.", "--input", "-i")]
+Output: TypeAlias = Annotated[str | None, option(FILES, "The same as OUTPUT.", "--output", "-o")]
 
 
 FollowReferences: TypeAlias = Annotated[
     bool,
-    _option(
+    option(
         FILES,
         "Let a playlist (m3u8, mpd, ffconcat) or a mov with external data open the files and "
         "addresses that it names. Only for files that you trust.",
@@ -168,79 +35,186 @@ FollowReferences: TypeAlias = Annotated[
 ]
 
 
-def _options_of_a_run(
-    start: Start = None,
-    end: End = None,
-    frame_rate: FrameRate = "25",
-    model: Model = None,
-    sharpness: Sharpness = None,
-    quality: Quality = "best",
-    scale: Scale = None,
-    height: Height = None,
-    deinterlace: Deinterlace = "auto",
-    codec: Codec = None,
-    crf: Crf = None,
-    encoder_options: EncoderOptions = None,
-    pix_fmt: PixFmt = None,
+def options_of_a_run(
+    start: Annotated[
+        str | None, option(FILES, "Time of the first frame to upscale: seconds or 1:02:03.5.")
+    ] = None,
+    end: Annotated[
+        str | None, option(FILES, "Time to stop before, counted from the first frame of the input.")
+    ] = None,
+    frame_rate: Annotated[str, option(FILES, "Frame rate of an image sequence.")] = "25",
+    model: Annotated[
+        str | None,
+        option(
+            MODEL,
+            "Name from `vsrkit models`, or a checkpoint file. Default: the preset for compressed "
+            "video.",
+            *("--model", "-m", "-n"),
+        ),
+    ] = None,
+    sharpness: Annotated[
+        float | None,
+        option(
+            MODEL,
+            "How sharp the picture should look, from 0 (closest to the input) to 1 (sharpest). "
+            "Only for models with a sharper companion, such as the default one. Default: the "
+            "model as it is.",
+            "--sharpness",
+        ),
+    ] = None,
+    quality: Annotated[
+        str,
+        option(
+            MODEL,
+            "Overlap of windows, for models that return whole windows: best, balanced or fast.",
+        ),
+    ] = "best",
+    scale: Annotated[
+        int | None,
+        option(
+            PICTURE,
+            "Upscaling factor. Below that of the model, its output is resampled.",
+            "--scale",
+            "-s",
+        ),
+    ] = None,
+    height: Annotated[
+        int | None, option(PICTURE, "Height of the output in pixels, in place of a factor.")
+    ] = None,
+    deinterlace: Annotated[
+        str,
+        option(
+            PICTURE,
+            "Deinterlace video that is flagged as interlaced (auto), all frames (always) or none "
+            "(never), or stop with an error if it is flagged (refuse).",
+        ),
+    ] = "auto",
+    codec: Annotated[
+        str | None,
+        option(
+            ENCODER,
+            "Video codec: h264, hevc, av1, vp9, ffv1, prores, or any encoder of FFmpeg. Default: "
+            "chosen by the container.",
+            *("--codec", "-c"),
+        ),
+    ] = None,
+    crf: Annotated[
+        int | None, option(ENCODER, "Quality: lower is better and makes larger files.")
+    ] = None,
+    encoder_options: Annotated[
+        list[str] | None,
+        option(ENCODER, "key=value for the encoder. Can be repeated.", "--encoder-option", "-e"),
+    ] = None,
+    pix_fmt: Annotated[
+        str | None, option(ENCODER, "Pixel format, for example yuv420p10le. Default: as the input.")
+    ] = None,
     device: Device = "auto",
-    precision: Precision = "auto",
-    workers: Workers = 1,
-    max_memory: MaxMemory = None,
-    tile: Tile = None,
-    chunk: Chunk = None,
+    precision: Annotated[
+        str,
+        option(
+            RESOURCES,
+            "Number type: auto (measured), float32, bfloat16, int8 (fastest on a CPU, a little "
+            "less precise) or int8-exact (nearly as precise as floats).",
+        ),
+    ] = "auto",
+    workers: Annotated[int, option(RESOURCES, "Number of processes that share the work.")] = 1,
+    max_memory: Annotated[
+        str | None,
+        option(
+            RESOURCES,
+            "Memory limit, for example 2G; on a cluster, of each part. Default: 60 % of the free "
+            "memory.",
+        ),
+    ] = None,
+    tile: Annotated[
+        int | None,
+        option(
+            RESOURCES,
+            "Side of tiles in pixels of the input, 0 for whole frames. Default: chosen by memory.",
+            *("--tile", "-t"),
+        ),
+    ] = None,
+    chunk: Annotated[
+        int | None,
+        option(
+            RESOURCES,
+            "Frames buffered between decoding, model and encoding. Default: chosen by memory.",
+        ),
+    ] = None,
 ) -> None:
     """The options of every command that describes a run; `options_from` reads their values."""
 
 
-def with_options_of_a_run(command: Callable[..., None]) -> Callable[..., None]:
+def withoptions_of_a_run(command: Callable[..., None]) -> Callable[..., None]:
     """Add these options to a command, after the first five parameters: its input and output."""
     own = signature(command)
     parameters = [p for p in own.parameters.values() if p.kind is not p.VAR_KEYWORD]
-    parameters[5:5] = signature(_options_of_a_run).parameters.values()
+    parameters[5:5] = signature(options_of_a_run).parameters.values()
     command.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
     return command
 
 
 @commands.command()
-@with_options_of_a_run
+@withoptions_of_a_run
 def upscale(
     context: typer.Context,
-    source: InputArgument = None,
-    target: OutputArgument = None,
+    source: Annotated[
+        str | None,
+        _argument(
+            "Video, folder, pattern such as frames/%04d.png, address such as "
+            "https://host/in.mp4, or - (y4m).",
+            "INPUT",
+        ),
+    ] = None,
+    target: Annotated[
+        str | None,
+        _argument(
+            "Video, folder or pattern for PNG files, or - (y4m). Default for in.mp4: in.x4.mkv "
+            "beside the input, never over an existing file.",
+            "OUTPUT",
+        ),
+    ] = None,
     input_path: Input = None,
     output_path: Output = None,
     raw: Annotated[
         str | None,
-        _option(FILES, "Format of rawvideo on standard input, for example 320x180,yuv420p,25."),
+        option(FILES, "Format of rawvideo on standard input, for example 320x180,yuv420p,25."),
     ] = None,
     follow_references: FollowReferences = False,
     report: Annotated[
-        Path | None, _option(FILES, "Write an HTML page about the fidelity of the result.")
+        Path | None, option(FILES, "Write an HTML page about the fidelity of the result.")
     ] = None,
-    cluster: Cluster = None,
+    cluster: Annotated[
+        str | None,
+        option(
+            RESOURCES,
+            "Dask cluster that computes in place of this machine: tcp://host:8786, a "
+            "scheduler file, or local:4 for four workers here. See docs/cluster.md.",
+        ),
+    ] = None,
     same_bits: Annotated[
         bool,
-        _option(
+        option(
             RESOURCES,
-            "Let all workers of a cluster use the instruction sets that the least of them has, so "
+            "Restrict all workers of a cluster to the instruction sets that they share, so "
             "that different processors give the same bytes.",
             "--same-bits",
         ),
     ] = False,
     preview: Annotated[
         int | None,
-        _option(RUN, "Upscale only this many frames of each shot; write before and after as PNG."),
+        option(RUN, "Upscale only this many frames of each shot; write before and after as PNG."),
     ] = None,
     overwrite: Annotated[
-        bool, _option(RUN, "Replace an existing output.", "--overwrite", "-y")
+        bool, option(RUN, "Replace an existing output.", "--overwrite", "-y")
     ] = False,
     restart: Annotated[
-        bool, _option(RUN, "Discard an unfinished job with other options.", "--restart")
+        bool, option(RUN, "Discard an unfinished job with other options.", "--restart")
     ] = False,
     json_progress: Annotated[
-        bool, _option(RUN, "Print progress as lines of JSON.", "--json-progress")
+        bool, option(RUN, "Print progress as lines of JSON.", "--json-progress")
     ] = False,
-    **options_of_a_run: object,
+    **_: object,
 ) -> None:
     """Upscale a video. Audio, subtitles, chapters and times are kept.
 
@@ -294,18 +268,21 @@ def upscale(
 
 
 @commands.command()
-@with_options_of_a_run
+@withoptions_of_a_run
 def plan(
     context: typer.Context,
-    source: InputArgument = None,
+    source: Annotated[
+        str | None,
+        _argument("Video, folder, pattern such as frames/%04d.png, or address.", "INPUT"),
+    ] = None,
     target: Annotated[
         str | None, _argument("Output of the planned run; only its suffix is used.", "OUTPUT")
     ] = None,
     input_path: Input = None,
     output_path: Output = None,
     follow_references: FollowReferences = False,
-    as_json: Annotated[bool, _option(RUN, "Print the plan as JSON.", "--json")] = False,
-    **options_of_a_run: object,
+    as_json: Annotated[bool, option(RUN, "Print the plan as JSON.", "--json")] = False,
+    **_: object,
 ) -> None:
     """Estimate time, memory and file size of an upscaling run, and warn about the input.
 
