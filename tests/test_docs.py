@@ -61,7 +61,6 @@ TINY_ABLATION = "--steps 1 --seeds 1 --variant '1 frame' --crop 16 --batch-size 
 SHORTER = {
     "vsrkit train recipes/vsrt_s.py --set data=my-videos": TINY_RUN,
     "vsrkit train recipes/vsrt_s.py --set data=my-videos --resume": f"{TINY_RUN} --set steps=3",
-    "vsrkit train recipes/vsrt_s.py --set data=CLIPS": TINY_RUN,
     "vsrkit train recipes/tiny_cpu.py --set model=toy": "--set steps=2",
     (
         "vsrkit finetune holiday.mp4 -m vsrt-s-web --degradation crf15-35 -o holiday.safetensors"
@@ -179,7 +178,6 @@ NOT_RUN = {
         CLUSTER,
     ),
     "pip install '.[cluster]'": "would change the environment of the tests",
-    "make demo": "creates an environment; tests/cli/test_cli.py runs the demo",
     "make test": "runs this test",
     "vsrkit demo": "takes long; tests/cli/test_cli.py runs it with a faster model",
     "pip install .": "would change the environment of the tests",
