@@ -21,8 +21,7 @@ from pipeline import write_source
 from vsrkit import UpscaleOptions, __version__, upscale_video
 from vsrkit.models.zoo import load_model
 from vsrkit.upscale.options import Progress
-from vsrkit.upscale.part_records import RecordedFiles
-from vsrkit.upscale.produce import plan_parts, scan
+from vsrkit.upscale.produce import RecordedFiles, plan_parts, scan
 from vsrkit.upscale.work_folder import Manifest, WorkFolder
 from vsrkit.video.read import Picture, Source, open_source
 from vsrkit.video.seek import EMPTY_TABLE, SeekTableBuilder

@@ -33,7 +33,7 @@ from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 
 from vsrkit.data.clips import Clip
-from vsrkit.data.random_degradation import degrader_named
+from vsrkit.data.degrade import degrader_named
 from vsrkit.hardware.device import (
     Precision,
     largest_convolution,

@@ -17,7 +17,7 @@ learnt degradations, which do not exist here.
 from dataclasses import replace
 
 from vsrkit.train.config import Source, TrainConfig
-from vsrkit.train.loss_config import Losses
+from vsrkit.train.settings import Losses
 
 
 def config() -> TrainConfig:

@@ -18,7 +18,7 @@ deepest layers and spectral norm on all of them.
 from dataclasses import replace
 
 from vsrkit.train.config import Source, TrainConfig
-from vsrkit.train.loss_config import Losses
+from vsrkit.train.settings import Losses
 
 
 def config() -> TrainConfig:

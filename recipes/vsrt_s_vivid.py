@@ -12,7 +12,7 @@ of the weights in the package.
 from dataclasses import replace
 
 from vsrkit.train.config import Source, TrainConfig
-from vsrkit.train.loss_config import Losses
+from vsrkit.train.settings import Losses
 
 
 def config() -> TrainConfig:

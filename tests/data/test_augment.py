@@ -7,8 +7,7 @@ from tests.scenes import scene
 from tests.train.conftest import moving_picture
 
 from vsrkit.data.augment import Placement, cut, place, to_clip, turn
-from vsrkit.data.degrade import BD, BI, CRF, degrade
-from vsrkit.data.random_degradation import Fixed
+from vsrkit.data.degrade import BD, BI, CRF, Fixed, degrade
 from vsrkit.errors import DataError
 
 PIXELS = moving_picture(4, 100)  # 25 LR pixels a side

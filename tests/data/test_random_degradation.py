@@ -6,8 +6,9 @@ import torch
 from tests.train.conftest import moving_picture
 
 from vsrkit.data.augment import to_clip
-from vsrkit.data.degrade import BI, CRF, degrade
-from vsrkit.data.random_degradation import (
+from vsrkit.data.degrade import (
+    BI,
+    CRF,
     ENCODED,
     FAULTS,
     Compressed,
@@ -15,6 +16,7 @@ from vsrkit.data.random_degradation import (
     Footage,
     Realistic,
     blur,
+    degrade,
     degrader_named,
 )
 from vsrkit.data.recompress import MPEG2, X265

@@ -6,7 +6,7 @@ import pytest
 from tests.data.trees import random_clip, write_clip, write_published_reds, write_vimeo
 
 from vsrkit.data.layouts import REDS4, REDS_TRAINING, vimeo_held_out
-from vsrkit.data.training_sets import locate_training_set, open_training_set
+from vsrkit.data.sets import locate_training_set, open_training_set
 from vsrkit.errors import DataError
 
 SEPTUPLETS = tuple(f"{n // 5 + 1:05d}/{n % 5 + 1:04d}" for n in range(30))

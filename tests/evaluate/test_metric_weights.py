@@ -66,7 +66,7 @@ def test_weights_are_fetched_once_and_work_offline_afterwards(index, monkeypatch
     assert seen[-1] == (index.stat().st_size, index.stat().st_size)
     assert load_metric_weights("niqe")["covariance"].equal(torch.eye(36, dtype=torch.float64))
     row = {row.name: row for row in list_metric_weights()}["niqe"]
-    assert row.at_hand
+    assert row.installed
     assert row.size_bytes == path.stat().st_size
     monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/")
     assert get_metric_weights("niqe") == path

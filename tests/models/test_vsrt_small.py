@@ -7,7 +7,7 @@ import torch
 
 from vsrkit.errors import VsrkitError
 from vsrkit.models.basicvsr import BasicVSR, BasicVSRConfig
-from vsrkit.models.layers.stacked_pixels import stacked_weight
+from vsrkit.models.layers.resample import stacked_weight
 from vsrkit.models.vsrt_small import SmallConfig, VSRTSmall
 
 TINY = SmallConfig(channels=8, tower_blocks=1, head_blocks=1, attention_channels=4)

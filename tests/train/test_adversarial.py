@@ -6,9 +6,8 @@ import torch.nn.functional as F
 
 from vsrkit.models.weights import write_checkpoint
 from vsrkit.train.adversarial import Adversarial, Discriminator
-from vsrkit.train.loss_config import Losses
 from vsrkit.train.losses import Output
-from vsrkit.train.settings import ConfigError
+from vsrkit.train.settings import ConfigError, Losses
 
 
 @pytest.fixture

@@ -7,11 +7,12 @@ from torch import nn
 from vsrkit.hardware.device import Precision
 from vsrkit.models.vsrt_small import SmallConfig, VSRTSmall
 from vsrkit.train import batch_size
-from vsrkit.train.batch_size import clip_bytes, kept_bytes, largest_batch, resolve_batch
-from vsrkit.train.config import ConfigError, TrainConfig
+from vsrkit.train.batch_size import clip_bytes, kept_bytes, largest_batch, share_batch
+from vsrkit.train.config import TrainConfig
 from vsrkit.train.processes import Processes
 from vsrkit.train.recipe import from_saved, with_overrides
 from vsrkit.train.run_setup import plan_run
+from vsrkit.train.settings import ConfigError
 
 PLAIN = Precision("float32", False)
 
@@ -54,7 +55,7 @@ def test_auto_depends_on_memory_and_processes(monkeypatch, memory, count, expect
     model = nn.Conv2d(3, 3, 1)
     monkeypatch.setattr(batch_size, "clip_bytes", lambda *_: 10**6)
     config = TrainConfig(run_dir="r", batch_size="auto", total_batch_size=12)
-    assert resolve_batch(config, Processes(0, count), model, PLAIN) == expected
+    assert share_batch(config, Processes(0, count), model, PLAIN) == expected
 
 
 def test_processes_of_a_machine_share_its_memory(monkeypatch):
@@ -62,24 +63,24 @@ def test_processes_of_a_machine_share_its_memory(monkeypatch):
     monkeypatch.setattr(batch_size, "clip_bytes", lambda *_: 10**7)
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
     config = TrainConfig(run_dir="r", batch_size="auto", total_batch_size=64)
-    assert resolve_batch(config, Processes(0, 2), nn.Conv2d(3, 3, 1), PLAIN) == (4, 8)
+    assert share_batch(config, Processes(0, 2), nn.Conv2d(3, 3, 1), PLAIN) == (4, 8)
     # A CUDA device belongs to one process.
     on_card = Processes(0, 2, "cuda:1")
-    assert resolve_batch(config, on_card, nn.Conv2d(3, 3, 1), PLAIN) == (8, 4)
+    assert share_batch(config, on_card, nn.Conv2d(3, 3, 1), PLAIN) == (8, 4)
 
 
 def test_accumulate_follows_from_the_total():
     config = TrainConfig(run_dir="r", batch_size=2, total_batch_size=32)
-    assert resolve_batch(config, Processes(0, 4), nn.Identity(), PLAIN) == (2, 4)
+    assert share_batch(config, Processes(0, 4), nn.Identity(), PLAIN) == (2, 4)
     with pytest.raises(ConfigError, match=r"10 clips for each process, .* batch_size = 4"):
-        resolve_batch(
+        share_batch(
             TrainConfig(run_dir="r", batch_size=4, total_batch_size=30),
             Processes(0, 3),
             nn.Identity(),
             PLAIN,
         )
     with pytest.raises(ConfigError, match="cannot be shared by 3 processes"):
-        resolve_batch(config, Processes(0, 3), nn.Identity(), PLAIN)
+        share_batch(config, Processes(0, 3), nn.Identity(), PLAIN)
 
 
 def test_auto_needs_a_total():

@@ -4,8 +4,9 @@ from dataclasses import FrozenInstanceError, replace
 
 import pytest
 
-from vsrkit.train.config import ConfigError, Source, TrainConfig
+from vsrkit.train.config import Source, TrainConfig
 from vsrkit.train.recipe import with_overrides
+from vsrkit.train.settings import ConfigError
 
 
 @pytest.mark.parametrize(

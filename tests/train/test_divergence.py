@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from vsrkit.train import losses
-from vsrkit.train.divergence import GRADIENT, DivergedError, RecentLosses
-from vsrkit.train.loop import train
+from vsrkit.train.loop import GRADIENT, DivergedError, RecentLosses, train
 from vsrkit.train.processes import ALONE
 
 

@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import load_file
 from tests.train.conftest import moving_picture, random_vgg_lpips, write_cache
 
-from vsrkit.data.random_degradation import Fixed
+from vsrkit.data.degrade import Fixed
 from vsrkit.errors import DataError, StoppedError, VsrkitError
 from vsrkit.evaluate.metrics import mean_psnr_y
 from vsrkit.hardware.device import Precision
@@ -24,13 +24,12 @@ from vsrkit.models.vsrt import VSRT, VSRTConfig
 from vsrkit.models.zoo import load_model
 from vsrkit.train import loop, losses, perceptual, run_files, validation
 from vsrkit.train.adversarial import Discriminator, load_discriminator
-from vsrkit.train.config import ConfigError, Source
-from vsrkit.train.divergence import DivergedError
-from vsrkit.train.loop import train
-from vsrkit.train.loss_config import Losses
+from vsrkit.train.config import Source
+from vsrkit.train.loop import DivergedError, train
 from vsrkit.train.losses import charbonnier
 from vsrkit.train.run_files import CheckpointError, RunLog
 from vsrkit.train.run_setup import set_training_layout
+from vsrkit.train.settings import ConfigError, Losses
 from vsrkit.train.training_data import validation_clips
 from vsrkit.train.validation import score
 

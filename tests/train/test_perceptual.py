@@ -5,9 +5,9 @@ import torch
 from tests.train.conftest import random_vgg_lpips
 
 from vsrkit.train import perceptual
-from vsrkit.train.loss_config import NAMED_LAYERS, VGG16_LAYERS, Losses
 from vsrkit.train.losses import Output
 from vsrkit.train.perceptual import Perceptual, convolved, draw_window
+from vsrkit.train.settings import NAMED_LAYERS, VGG16_LAYERS, Losses
 
 
 @pytest.fixture(autouse=True)

@@ -21,7 +21,6 @@ from vsrkit.errors import UsageError, VsrkitError
 from vsrkit.hardware.device import Precision
 from vsrkit.train import loop, run_setup
 from vsrkit.train import processes as processes_module
-from vsrkit.train.loss_config import Losses
 from vsrkit.train.processes import (
     ALONE,
     LostProcessError,
@@ -29,6 +28,7 @@ from vsrkit.train.processes import (
     join_processes,
     process_device,
 )
+from vsrkit.train.settings import Losses
 
 
 def gradients(config, processes):

@@ -13,9 +13,10 @@ from vsrkit.cli import app
 from vsrkit.models.vsrt import PAPER, VSRTConfig
 from vsrkit.models.zoo import MODELS, build_model
 from vsrkit.models.zoo.listing import CountOnly
-from vsrkit.train.config import ConfigError, FlowConfig, Source, TrainConfig, to_dict
+from vsrkit.train.config import FlowConfig, Source, TrainConfig, to_dict
 from vsrkit.train.loop import train
 from vsrkit.train.recipe import from_saved, json_schema, load_recipe, with_overrides
+from vsrkit.train.settings import ConfigError
 
 GOLDEN = ROOT / "tests" / "golden" / "tiny_cpu.txt"
 

@@ -18,12 +18,13 @@ from vsrkit.models.vsrt import VSRT, VSRTConfig
 from vsrkit.models.zoo import save_model
 from vsrkit.models.zoo.vsrt_files import public_name
 from vsrkit.train import loop, run_setup
-from vsrkit.train.config import ConfigError, Source
+from vsrkit.train.config import Source
 from vsrkit.train.loop import compute_gradients, train, update_weights
 from vsrkit.train.optimizers import learning_rate, set_learning_rate
 from vsrkit.train.processes import ALONE
 from vsrkit.train.recipe import load_recipe
 from vsrkit.train.run_setup import plan_run, start_run
+from vsrkit.train.settings import ConfigError
 
 
 def state(config):

@@ -9,9 +9,8 @@ from tests.data.trees import write_published_reds
 from tests.train.conftest import moving_picture, write_cache
 
 from vsrkit.data.augment import to_clip
-from vsrkit.data.degrade import BD, CRF
+from vsrkit.data.degrade import BD, CRF, Fixed
 from vsrkit.data.layouts import REDS4, REDS_TRAINING
-from vsrkit.data.random_degradation import Fixed
 from vsrkit.errors import DataError
 from vsrkit.train.config import TrainConfig
 from vsrkit.train.training_data import (

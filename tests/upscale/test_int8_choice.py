@@ -17,7 +17,7 @@ from vsrkit.inference.calibration import calibration_path
 from vsrkit.inference.int8 import Comparison, calibrate
 from vsrkit.models.layers import int8 as layers
 from vsrkit.models.vsrt_small import VSRTSmall
-from vsrkit.upscale import int8_choice
+from vsrkit.upscale import int8_choice, prepare
 from vsrkit.upscale.work_folder import WorkFolder
 from vsrkit.video.read import open_source
 
@@ -44,7 +44,7 @@ def floats(monkeypatch):
         int8 = name if name.startswith("int8") else None
         return Precision("float32", channels_last=True, int8=int8)
 
-    monkeypatch.setattr(int8_choice, "resolve_precision", resolve)
+    monkeypatch.setattr(prepare, "resolve_precision", resolve)
 
 
 @pytest.fixture
@@ -139,7 +139,7 @@ def test_auto_takes_int8_where_it_is_faster_and_its_loss_negligible(
     comparison = Comparison(speedup, difference=0.001)
     monkeypatch.setattr(int8_choice, "compare_with_floats", lambda engine, clip: comparison)
     monkeypatch.setattr(int8_choice, "measured_once", lambda name, measure: measure())
-    precision, found = int8_choice.choose_precision(source, model, "auto", device="cpu")
+    precision, found = prepare.choose_precision(source, model, "auto", "cpu", None)
     assert precision.int8 == expected
     assert found == (stored if expected else None)
     assert ("computes in int8-exact" in caplog.text) == (expected is not None)
@@ -148,10 +148,10 @@ def test_auto_takes_int8_where_it_is_faster_and_its_loss_negligible(
 
 def test_auto_without_a_recorded_loss_stays_with_floats(film, model, floats, monkeypatch):
     monkeypatch.setattr(int8_choice, "compare_with_floats", None)  # not called
-    precision, found = int8_choice.choose_precision(open_source(film), model, "auto", device="cpu")
+    precision, found = prepare.choose_precision(open_source(film), model, "auto", "cpu", None)
     assert (precision.int8, found) == (None, None)
 
 
 def test_other_devices_have_no_int8(film, model, floats):
     with pytest.raises(VsrkitError, match="int8 runs on the CPU only"):
-        int8_choice.choose_precision(open_source(film), model, "int8", device="cuda")
+        prepare.choose_precision(open_source(film), model, "int8", "cuda", None)

@@ -74,7 +74,7 @@ class DaskExecutor(Executor):
         """Use the workers of a cluster.
 
         client: `distributed.Client`.
-        same_bits: pin the instruction sets of all workers to what the least of them has.
+        same_bits: pin all workers to the instruction sets that they share.
         """
         self._client, self._same_bits = client, same_bits
         self._lock, self._sending = threading.RLock(), threading.Lock()

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vsrkit.data.clips import request_rows
-from vsrkit.data.random_degradation import Degrader
+from vsrkit.data.degrade import Degrader
 from vsrkit.errors import DataError
 
 Size: TypeAlias = tuple[int, int, int]  # frames, rows and columns (LR pixels)

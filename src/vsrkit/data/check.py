@@ -6,8 +6,7 @@ from pathlib import Path
 from vsrkit.data.clips import OnProgress
 from vsrkit.data.frames import FrameFiles, Frames, shortened
 from vsrkit.data.layouts import TRAINING_SETS, SetName
-from vsrkit.data.sets import PairedClip, detect_sets, open_set
-from vsrkit.data.training_sets import open_training_set
+from vsrkit.data.sets import PairedClip, detect_sets, open_set, open_training_set
 from vsrkit.errors import DataError
 from vsrkit.video.images import check_image, read_image_size
 

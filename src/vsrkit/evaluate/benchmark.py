@@ -12,7 +12,7 @@ from vsrkit.data.clips import OnProgress
 from vsrkit.data.sets import FrameSet, detect_sets, find_root, open_set, set_named
 from vsrkit.errors import DataError, VsrkitError, WeightsError
 from vsrkit.evaluate.executors import RemoteModel
-from vsrkit.evaluate.measure import ClipResult, Stopwatch, measure_clip
+from vsrkit.evaluate.measure import ClipResult, Stopwatch, measure_clip, with_tiles
 from vsrkit.evaluate.metrics import DEFAULT_METRICS, METRICS, Metric, smallest_side
 from vsrkit.evaluate.protocol import DEFAULTS, Protocol, metrics_named, protocol_named
 from vsrkit.hardware.device import PrecisionName, resolve_device
@@ -191,8 +191,7 @@ def evaluate(
             process.
     """
     engine = model if isinstance(model, Engine) else make_engine(model, precision="float32")
-    if protocol.tile:
-        engine = replace(engine, tile=protocol.tile, stitch="paste")
+    engine = with_tiles(engine, protocol)
     protocol = protocol.at_scale(engine.spec.scale)
     check_clips(engine, frame_set, protocol, metrics)
     memory, watch = PeakMemory(engine.device), Stopwatch()

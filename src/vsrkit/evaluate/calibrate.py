@@ -1,15 +1,15 @@
 """Calibrate a model for int8 on clips, and measure on other ones what int8 costs in quality."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import TypeAlias, get_args
+from typing import get_args
 
 import torch
 from torch import Tensor, nn
 
-from vsrkit.data.clips import find_clips
+from vsrkit.data.clips import OnProgress, find_clips
 from vsrkit.data.degrade import degradation_named, degrade, mod_crop
 from vsrkit.errors import DataError
 from vsrkit.evaluate.metrics import mean_psnr_y
@@ -17,14 +17,13 @@ from vsrkit.hardware.device import Int8Name, Precision
 from vsrkit.inference.calibration import Calibration
 from vsrkit.inference.engine import Engine, make_engine, upscale_frames
 from vsrkit.inference.int8 import calibrate
+from vsrkit.models.layers.resample import middle
 from vsrkit.models.spec import Spec
 from vsrkit.video.read import open_source
 
 HELD_OUT = 4  # every fourth clip measures the loss, the others the ranges
 RANGE_FRAMES, RANGE_SIDE = 4, 320  # of each clip; pixels of the middle of HR
 LOSS_FRAMES, LOSS_SIDE = 8, 256
-
-OnProgress: TypeAlias = Callable[[str, int, int], None]
 
 
 def calibrate_on_clips(
@@ -75,9 +74,7 @@ def _middle(path: Path, frames: int, side: int, scale: int) -> Tensor:
     read = list(islice(open_source(path).frames(), frames))
     if not read:
         raise DataError(f"{path} has no frames")
-    height, width = read[0].shape[-2:]
-    y, x = max(0, height - side) // 2, max(0, width - side) // 2
-    return mod_crop(torch.stack([f[:, y : y + side, x : x + side] for f in read]), scale)
+    return mod_crop(torch.stack([middle(frame, side, side) for frame in read]), scale)
 
 
 def _losses(

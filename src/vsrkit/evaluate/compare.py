@@ -15,7 +15,7 @@ from vsrkit.data.sets import FrameSet, PairedClip
 from vsrkit.errors import DataError, VsrkitError
 from vsrkit.evaluate.benchmark import check_clips, display_names, open_evaluation, trained_model
 from vsrkit.evaluate.captions import add_caption, arrange, draw_box, enlarge
-from vsrkit.evaluate.measure import at_scale, lr_frames
+from vsrkit.evaluate.measure import at_scale, lr_frames, with_tiles
 from vsrkit.evaluate.metrics import psnr, worst_crop
 from vsrkit.evaluate.page import inline_png, render_page
 from vsrkit.evaluate.protocol import Protocol
@@ -125,8 +125,7 @@ def _engines(
     engines = {}
     for title, name in zip(display_names(models), models, strict=True):
         model = trained_model(name, untrained=untrained)
-        engine = make_engine(model, precision="float32", device=device)
-        engines[title] = replace(engine, tile=rules.tile, stitch="paste") if rules.tile else engine
+        engines[title] = with_tiles(make_engine(model, precision="float32", device=device), rules)
     if not rules.fixed_scale and len({engine.spec.scale for engine in engines.values()}) > 1:
         raise VsrkitError("these models have different scales and cannot be compared side by side")
     return engines

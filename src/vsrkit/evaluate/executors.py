@@ -13,7 +13,7 @@ from vsrkit.cluster.files import SharedFiles
 from vsrkit.data.clips import OnProgress
 from vsrkit.data.frames import FrameFiles, Frames
 from vsrkit.data.sets import FrameSet, PairedClip
-from vsrkit.evaluate.measure import ClipResult, Stopwatch, measure_clip
+from vsrkit.evaluate.measure import ClipResult, Stopwatch, measure_clip, with_tiles
 from vsrkit.evaluate.metrics import Metric
 from vsrkit.evaluate.protocol import Protocol
 from vsrkit.hardware.device import CANDIDATES, PrecisionName
@@ -60,8 +60,7 @@ def run_clip(task: ClipTask) -> ClipAnswer:
     if task.views > 1:
         ensemble = Ensemble(engine.model, task.views)
         engine = make_engine(ensemble, precision=engine.precision, device=engine.device)
-    if task.protocol.tile:
-        engine = replace(engine, tile=task.protocol.tile, stitch="paste")
+    engine = with_tiles(engine, task.protocol)
     clip = replace(
         task.clip,
         hr=_located(task.clip.hr, task.hr),

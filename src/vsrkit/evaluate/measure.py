@@ -1,7 +1,7 @@
 """Upscale and score one clip, in this process or on a worker of an executor."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import islice, tee
 from pathlib import Path
@@ -73,6 +73,11 @@ def measure_clip(
             cut = f"{width - width % scale}x{height - height % scale}"
             notes.append(f"{width}x{height} was cropped to {cut}, a multiple of {scale}")
         return ClipResult(clip.name, scores.frames, clip.partial, scores.means(), tuple(notes))
+
+
+def with_tiles(engine: Engine, protocol: Protocol) -> Engine:
+    """The engine on the tiles that a protocol prescribes, with hard edges; unchanged without."""
+    return replace(engine, tile=protocol.tile, stitch="paste") if protocol.tile else engine
 
 
 def lr_frames(clip: PairedClip, protocol: Protocol) -> Iterator[Tensor]:

@@ -156,7 +156,7 @@ def list_metric_weights() -> list[Row]:
     return [
         Row(
             name=name,
-            at_hand=metric_available(name),
+            installed=metric_available(name),
             size_bytes=sum(_path(file).stat().st_size for file in source.members.values())
             if metric_available(name)
             else None,

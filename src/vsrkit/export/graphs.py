@@ -11,8 +11,7 @@ from vsrkit.errors import VsrkitError
 from vsrkit.export.chain import Array, Call, Chain, Value, read, run_chain
 from vsrkit.export.rewrites import exportable, exportable_functions
 from vsrkit.export.steps import steps_of
-from vsrkit.models.layers.padding import mirror_to
-from vsrkit.models.spec import Carried, Segments, Spec, Window, window_indices
+from vsrkit.models.spec import Carried, Segments, Spec, Window, mirror_to, window_indices
 
 # Height and width that graphs are traced at: no multiples of 16, so that padding is in the trace.
 TRACED = (52, 76)

@@ -22,12 +22,7 @@ from vsrkit.models.frvsr import FRVSR
 from vsrkit.models.layers import flow as flows
 from vsrkit.models.layers.blocks import joined, upsample_bilinear
 from vsrkit.models.layers.hypothesis_attention import Aligned, attend_to_frames
-from vsrkit.models.layers.stacked_pixels import (
-    enlarge_flow,
-    reduce_to_grid,
-    stack_pixels,
-    warp_stacked,
-)
+from vsrkit.models.layers.resample import enlarge_flow, reduce_to_grid, stack_pixels, warp_stacked
 from vsrkit.models.realbasicvsr import RealBasicVSR
 from vsrkit.models.rrn import RRN
 from vsrkit.models.rrn import State as RRNState

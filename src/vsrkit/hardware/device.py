@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -301,16 +302,35 @@ def describe_processor(device: torch.device) -> str:
     """The name of a device and, for a CPU, the instruction sets that affect the speed."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
-    try:
-        info = Path("/proc/cpuinfo").read_text(encoding="utf-8")
-    except OSError:
-        info = ""
+    info = _processor_info()
     name = next((x.split(":")[1].strip() for x in info.splitlines() if "model name" in x), "")
     flags = " ".join(x for x in ("avx2", "avx512f", "avx512_bf16", "amx_bf16") if x in info)
     # A limit set by the user hides instructions, and measurements without it do not hold.
     limit = os.environ.get("ONEDNN_MAX_CPU_ISA", "")
     title = f"{device.type} {name or platform.processor() or platform.machine()} {flags}"
     return f"{title} up to {limit}" if limit else title
+
+
+@lru_cache(maxsize=1)
+def processor_flags() -> frozenset[str]:
+    """The instruction sets of the processor; empty if the system does not list them."""
+    info = _processor_info().splitlines()
+    line = next((line for line in info if line.startswith("flags")), "")
+    return frozenset(line.partition(":")[2].split())
+
+
+def has_avx512() -> bool:
+    """Whether the processor has AVX-512, even if PyTorch is set not to use it."""
+    flags = processor_flags()
+    return "avx512f" in flags if flags else torch.backends.cpu.get_cpu_capability() == "AVX512"
+
+
+def _processor_info() -> str:
+    """The description of the processor by Linux; empty on other systems."""
+    try:
+        return Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    except OSError:
+        return ""
 
 
 def _read_json(path: Path) -> dict[str, Any]:

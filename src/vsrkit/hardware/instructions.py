@@ -2,10 +2,8 @@
 
 import os
 from collections.abc import Iterable
-from functools import lru_cache
-from pathlib import Path
 
-import torch
+from vsrkit.hardware.device import processor_flags
 
 # Names of oneDNN, least first, and those of PyTorch. Sets for integers only are left out.
 LEVELS = {
@@ -23,25 +21,8 @@ NEEDED_FLAGS = {
 UNKNOWN = "unknown"  # not an x86 processor, or not described by the system
 
 
-@lru_cache(maxsize=1)
-def processor_flags() -> frozenset[str]:
-    """The instruction sets that the processor announces; empty where the system does not tell."""
-    try:
-        info = Path("/proc/cpuinfo").read_text(encoding="utf-8")
-    except OSError:
-        return frozenset()
-    line = next((line for line in info.splitlines() if line.startswith("flags")), "")
-    return frozenset(line.partition(":")[2].split())
-
-
-def has_avx512() -> bool:
-    """Whether the processor has AVX-512, also if PyTorch is told not to use it."""
-    flags = processor_flags()
-    return "avx512f" in flags if flags else torch.backends.cpu.get_cpu_capability() == "AVX512"
-
-
 def instruction_level() -> str:
-    """The highest of LEVELS that PyTorch uses in this process; UNKNOWN if that cannot be told."""
+    """The highest of LEVELS that PyTorch uses in this process; UNKNOWN if that is not known."""
     flags = processor_flags()
     limits = (os.environ.get("ONEDNN_MAX_CPU_ISA", ""), os.environ.get("ATEN_CPU_CAPABILITY", ""))
     found = UNKNOWN

@@ -13,7 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 from torch import nn
 
 from vsrkit.errors import VsrkitError
-from vsrkit.hardware.device import Int8Name, Precision
+from vsrkit.hardware.device import Int8Name
 from vsrkit.hardware.files import cache_directory
 from vsrkit.hardware.int8 import int8_fault
 from vsrkit.models.layers.int8 import Ranges, quantised
@@ -81,15 +81,13 @@ def _stored(digest: str, cache: Path) -> Calibration | None:
     return None
 
 
-def with_int8(model: nn.Module, precision: Precision, calibration: Calibration | None) -> nn.Module:
-    """The network that runs: the model itself, or a copy with parts in int8."""
-    if precision.int8 is None:
-        return model
+def with_int8(model: nn.Module, kind: Int8Name, calibration: Calibration | None) -> nn.Module:
+    """A copy of a model with parts in int8."""
     if calibration is None:
         raise VsrkitError(
-            f"{precision.int8} needs a calibration of {type(model).__name__}, and none is stored "
+            f"{kind} needs a calibration of {type(model).__name__}, and none is stored "
             "for its weights; make one by `vsrkit weights calibrate`"
         )
     if fault := int8_fault():
         raise VsrkitError(f"{fault}; choose another precision")
-    return quantised(model, calibration.ranges, exact=precision.int8 == "int8-exact")
+    return quantised(model, calibration.ranges, exact=kind == "int8-exact")

@@ -22,9 +22,18 @@ from vsrkit.hardware.executors import LocalPool, map_in_order
 from vsrkit.hardware.memory import Rows, as_rows, keep_freed_memory
 from vsrkit.inference.calibration import Calibration, find_calibration, with_int8
 from vsrkit.inference.tiles import plan_grid, run_pasted, run_tiled
-from vsrkit.models.layers.padding import pad_clip, pad_frames, padded_size
 from vsrkit.models.layers.window_cache import WindowCache
-from vsrkit.models.spec import Carried, Padding, Piece, Spec, Window, pieces
+from vsrkit.models.spec import (
+    Carried,
+    Padding,
+    Piece,
+    Spec,
+    Window,
+    pad_clip,
+    pad_frames,
+    padded_size,
+    pieces,
+)
 
 States: TypeAlias = list[Any]  # recurrent states of a model, one for each tile
 
@@ -53,7 +62,9 @@ class Engine:
 
     def __post_init__(self) -> None:
         if self.network is None:
-            network = with_int8(self.model, self.precision, self.calibration)
+            network = self.model
+            if self.precision.int8:
+                network = with_int8(self.model, self.precision.int8, self.calibration)
             object.__setattr__(self, "network", network)
 
     @property

@@ -17,12 +17,11 @@ from vsrkit.models.layers.blocks import (
     ResidualBlock,
     activated,
     conv3x3,
-    pad_to,
     residual_blocks,
     step_through,
     upsample_bilinear,
 )
-from vsrkit.models.spec import Carried, Spec
+from vsrkit.models.spec import Carried, Spec, pad_to
 from vsrkit.models.weights import count_matching
 
 MULTIPLE = 4  # frames are padded to multiples of this, for features of a quarter of their size

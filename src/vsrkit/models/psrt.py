@@ -13,9 +13,8 @@ from torch import Tensor, nn
 from vsrkit.models.anatomy import Anatomy, Attention, Flow, Place, Stage, Switch, Tap, passthrough
 from vsrkit.models.layers.blocks import TwoStageTail, conv3x3, upsample_bilinear
 from vsrkit.models.layers.flow import SPyNet, compose_flows, spynet_basicsr_name, warp
-from vsrkit.models.layers.padding import mirror_to
 from vsrkit.models.layers.swin import SwinBlock, WindowAttention
-from vsrkit.models.spec import Segments, Spec
+from vsrkit.models.spec import Segments, Spec, mirror_to
 from vsrkit.models.weights import Rules, apply_rules, count_matching
 
 BRANCHES = ("backward_1", "forward_1", "backward_2", "forward_2")

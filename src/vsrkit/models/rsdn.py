@@ -11,8 +11,7 @@ from torch import Tensor, nn
 
 from vsrkit.models.anatomy import Anatomy
 from vsrkit.models.layers.blocks import conv3x3, resize, step_through, upsample_bilinear
-from vsrkit.models.layers.padding import check_size
-from vsrkit.models.spec import Carried, Spec
+from vsrkit.models.spec import Carried, Spec, check_size
 from vsrkit.models.weights import count_matching
 
 

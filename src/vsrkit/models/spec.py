@@ -1,7 +1,7 @@
-"""What the pipeline must know to run a model: its facts, and which frames it sees at once.
+"""What the pipeline must know to run a model: its facts, and how to give it frames it accepts.
 
-`Window`, `Carried` and `Segments` say what a model needs. `plan_piece` turns that into the numbers
-of frames, for files and for streams.
+`Window`, `Carried` and `Segments` say which frames a model sees at once; `plan_piece` turns that
+into the numbers of frames, for files and for streams. Sizes are padded by `pad_frames`.
 """
 
 from collections import deque
@@ -11,8 +11,10 @@ from itertools import islice
 from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
+from vsrkit.errors import VsrkitError
 from vsrkit.hardware.memory import Rows
 from vsrkit.models.anatomy import Anatomy
 
@@ -268,3 +270,60 @@ def _padded(i: int, centre: int, last: int, half: int, size: int, padding: Paddi
             return centre + reach - i if before else (centre - half) - (i - last)
         case "circle":
             return size + i if before else i - size
+
+
+def check_size(clip: Tensor, spec: Spec) -> None:
+    """Raise an error unless frames (..., H, W) have a size that the model accepts."""
+    height, width = clip.shape[-2:]
+    if min(height, width) < spec.minimum:
+        raise VsrkitError(
+            f"frames must be at least {spec.minimum}x{spec.minimum}, got {height}x{width}; "
+            "upscale_frames pads smaller ones"
+        )
+    if height % spec.multiple or width % spec.multiple:
+        raise VsrkitError(
+            f"height and width must be multiples of {spec.multiple}, got {height}x{width}; "
+            "upscale_frames pads others"
+        )
+
+
+def padded_size(height: int, width: int, spec: Spec) -> tuple[int, int]:
+    """The smallest size that the model accepts for frames of this size."""
+    least, multiple = spec.tile or spec.minimum, spec.multiple
+    height, width = (-(-max(side, least) // multiple) * multiple for side in (height, width))
+    return height, width
+
+
+def pad_clip(clip: Tensor, frames: int) -> Tensor:
+    """Repeat the last frame of (T, 3, H, W) until there are at least `frames`."""
+    missing = max(0, frames - clip.shape[0])
+    return torch.cat([clip, clip[-1:].expand(missing, -1, -1, -1)]) if missing else clip
+
+
+def pad_frames(frames: Tensor, height: int, width: int, spec: Spec) -> Tensor:
+    """Pad the right and the bottom of (T, 3, H, W) in the way that the model declares."""
+    if spec.extends_by == "mirror":
+        return mirror_to(frames, height, width, repeat_edge=True)
+    return pad_to(frames, height, width)
+
+
+def pad_to(x: Tensor, height: int, width: int) -> Tensor:
+    """Repeat the right and bottom edges of (N, C, H, W) until it has the given size."""
+    h, w = x.shape[-2:]
+    if (h, w) == (height, width):
+        return x
+    return F.pad(x, (0, width - w, 0, height - h), mode="replicate")
+
+
+def mirror_to(x: Tensor, height: int, width: int, *, repeat_edge: bool) -> Tensor:
+    """Mirror the right and the bottom of (..., H, W) until it has the given size; any size works.
+
+    repeat_edge: whether the edge itself is mirrored (a b c | c b) or not (a b c | b a)
+    """
+    for dim, size in ((-2, height), (-1, width)):
+        length = x.shape[dim]
+        if size > length:
+            end = 2 * length - (1 if repeat_edge else 2)
+            places = torch.arange(size, device=x.device) % max(1, end + repeat_edge)
+            x = x.index_select(dim, torch.minimum(places, end - places))
+    return x

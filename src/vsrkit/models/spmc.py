@@ -12,8 +12,7 @@ from torch import Tensor, nn
 
 from vsrkit.models.anatomy import Anatomy, Flow, Switch
 from vsrkit.models.layers.blocks import check_frames, conv3x3
-from vsrkit.models.layers.padding import check_size
-from vsrkit.models.spec import Spec, Window
+from vsrkit.models.spec import Spec, Window, check_size
 from vsrkit.models.vespcn import Motion, enlarge_luma, rgb_to_ycbcr
 
 

@@ -11,9 +11,8 @@ from torch import Tensor, nn
 from vsrkit.models.anatomy import Anatomy, Flow, Switch
 from vsrkit.models.layers.blocks import check_frames
 from vsrkit.models.layers.flow import IMAGENET_MEAN, IMAGENET_STD, warp
-from vsrkit.models.layers.padding import check_size
 from vsrkit.models.layers.resample import imresize
-from vsrkit.models.spec import Spec, Window
+from vsrkit.models.spec import Spec, Window, check_size
 from vsrkit.models.weights import Rules, rename
 
 FRAMES = 7

@@ -14,9 +14,8 @@ from torch import Tensor, nn
 from vsrkit.models.anatomy import Anatomy, Flow, Switch
 from vsrkit.models.layers.blocks import check_frames, conv3x3, reflect_to_multiple
 from vsrkit.models.layers.flow import warp
-from vsrkit.models.layers.padding import check_size
 from vsrkit.models.layers.resample import imresize
-from vsrkit.models.spec import Spec, Window
+from vsrkit.models.spec import Spec, Window, check_size
 from vsrkit.models.weights import count_matching
 
 # BT.601, studio range.

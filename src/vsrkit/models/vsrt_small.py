@@ -43,15 +43,9 @@ from vsrkit.models.layers.hypothesis_attention import (
     attend_to_flows,
     attend_to_frames,
 )
-from vsrkit.models.layers.padding import check_size
+from vsrkit.models.layers.resample import enlarge_flow, reduce_to_grid, stack_pixels, warp_stacked
 from vsrkit.models.layers.span_attention import SpanAttention, Tokens
-from vsrkit.models.layers.stacked_pixels import (
-    enlarge_flow,
-    reduce_to_grid,
-    stack_pixels,
-    warp_stacked,
-)
-from vsrkit.models.spec import Segments, Spec
+from vsrkit.models.spec import Segments, Spec, check_size
 
 SMALLEST_SIDE = 16
 Flows: TypeAlias = Sequence[Tensor | None]  # by frame, (B, 2, H, W)

@@ -20,14 +20,8 @@ from torch import Tensor, nn
 from vsrkit.models.anatomy import Anatomy, Flow, Switch
 from vsrkit.models.layers.blocks import Tower, conv3x3, joined, step_through, upsample_bilinear
 from vsrkit.models.layers.flow import LightFlow, warp
-from vsrkit.models.layers.padding import check_size
-from vsrkit.models.layers.stacked_pixels import (
-    enlarge_flow,
-    reduce_to_grid,
-    stack_pixels,
-    warp_stacked,
-)
-from vsrkit.models.spec import Carried, Spec
+from vsrkit.models.layers.resample import enlarge_flow, reduce_to_grid, stack_pixels, warp_stacked
+from vsrkit.models.spec import Carried, Spec, check_size
 from vsrkit.models.vsrt_small import SMALLEST_SIDE, Flows
 
 STACK = 2  # pixels of a frame along each side of a pixel of the grid

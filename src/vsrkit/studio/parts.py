@@ -15,8 +15,8 @@ from vsrkit.models.zoo import build_model
 from vsrkit.studio.errors import RequestError, UnknownError
 from vsrkit.studio.media import first_time, is_playable, open_file, shown_frame
 from vsrkit.studio.remux import suffix_for
-from vsrkit.upscale.options import ResolvedOptions, UpscaleOptions
-from vsrkit.upscale.prepare import configure_input, stride_of
+from vsrkit.upscale.options import ResolvedOptions, UpscaleOptions, stride_of
+from vsrkit.upscale.prepare import configure_input
 from vsrkit.upscale.produce import plan_parts, scan
 from vsrkit.upscale.work_folder import Index, Manifest, WorkFolder
 from vsrkit.video.codecs import Encoding, choose_encoding

@@ -20,9 +20,9 @@ from vsrkit.models.layers.resample import fitted
 from vsrkit.models.spec import Carried, Context, Piece, Segments, plan_pieces
 from vsrkit.models.zoo import load_model
 from vsrkit.studio.media import open_file, pictures_around
-from vsrkit.upscale.options import UpscaleOptions
+from vsrkit.upscale.options import UpscaleOptions, stride_of
 from vsrkit.upscale.plan import plan_video
-from vsrkit.upscale.prepare import configure_input, stride_of
+from vsrkit.upscale.prepare import configure_input
 from vsrkit.video.images import encode_png
 from vsrkit.video.read import WHOLE_VIDEO, Source, orient
 

@@ -12,10 +12,9 @@ from torch.nn.utils.parametrizations import spectral_norm
 
 from vsrkit.models.layers.flow import warp
 from vsrkit.models.weights import read_checkpoint
-from vsrkit.train.loss_config import Losses
 from vsrkit.train.losses import Output, Term, Terms, enlarged_flow
 from vsrkit.train.perceptual import draw_window
-from vsrkit.train.settings import ConfigError
+from vsrkit.train.settings import ConfigError, Losses
 
 
 class Adversarial(Term):

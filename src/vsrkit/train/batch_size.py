@@ -11,8 +11,9 @@ from torch import Tensor, nn
 from vsrkit.hardware.device import Precision, autocast
 from vsrkit.hardware.memory import format_size, free_memory
 from vsrkit.train.compose_loss import compose_loss, set_loss_layout
-from vsrkit.train.config import ConfigError, TrainConfig
+from vsrkit.train.config import TrainConfig
 from vsrkit.train.processes import Processes
+from vsrkit.train.settings import ConfigError
 
 log = logging.getLogger("vsrkit")
 
@@ -25,19 +26,17 @@ RECOMPUTED = 0.5  # share that `activation_checkpointing` keeps; measured: a thi
 USABLE = 0.9  # share of the free memory
 
 
-def resolve_batch(
+def share_batch(
     config: TrainConfig, processes: Processes, model: nn.Module, precision: Precision
 ) -> tuple[int, int]:
-    """`batch_size` and `accumulate` of a run.
+    """`batch_size` and `accumulate` that make up the `total_batch_size` of a run.
 
     Args:
-        config: settings; with total_batch_size, accumulate follows from it.
+        config: settings of the run.
         processes: of the run.
         model: in the layout of `precision`, on the device of this process; used for "auto".
         precision: number type of the forward pass.
     """
-    if not config.total_batch_size:
-        return config.batch_size, config.accumulate
     share, rest = divmod(config.total_batch_size, processes.count)
     if rest:
         raise ConfigError(

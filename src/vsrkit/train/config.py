@@ -15,10 +15,7 @@ from pydantic.dataclasses import dataclass
 
 from vsrkit.evaluate.metrics import GRID_PERIODS
 from vsrkit.hardware.device import TrainingPrecisionName
-from vsrkit.train.loss_config import Losses
-from vsrkit.train.settings import SETTINGS as SETTINGS  # with `as`, for other modules, too
-from vsrkit.train.settings import ConfigError as ConfigError
-from vsrkit.train.settings import Validated as Validated
+from vsrkit.train.settings import SETTINGS, ConfigError, Losses, Validated
 
 
 def _as_tuple(value: Any) -> Any:

@@ -23,8 +23,8 @@ from vsrkit.hardware.device import (
 from vsrkit.models.zoo import load_model, save_model
 from vsrkit.train.config import Source, TrainConfig
 from vsrkit.train.loop import train
-from vsrkit.train.loss_config import Losses
 from vsrkit.train.losses import AlongFlow
+from vsrkit.train.settings import Losses
 from vsrkit.train.training_data import open_data
 from vsrkit.train.validation import ValidationMetric, score, signed, titled
 
@@ -159,7 +159,7 @@ def _settings(goal: Goal, model: nn.Module) -> dict[str, Any]:
 
     For eyes the terms are those of recipes/vsrt_s_vivid.py, with a weaker `gan`; those that need
     flow are left out for models without it. The steps are small: a few hundred of them on little
-    footage must not wear off what the model has learnt.
+    footage must not undo what the model has learnt.
     """
     if goal == "psnr":
         return {"learning_rate": 3e-4, "clip_gradients": 0.5}

@@ -253,7 +253,7 @@ def line_power(clips: Tensor, axis: int) -> Tensor:
 class Colour(Term):
     """The absolute difference of the mean colours of squares of `COLOUR_SIDE` pixels.
 
-    Features and discriminators are blind to small shifts of large areas.
+    Features and discriminators hardly change with small shifts of large areas.
     """
 
     def __init__(self, *, weight: float) -> None:

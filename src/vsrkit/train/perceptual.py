@@ -15,8 +15,8 @@ from vsrkit.evaluate.perceptual import (
     load_lpips,
     normalised,
 )
-from vsrkit.train.loss_config import NAMED_LAYERS, VGG16_LAYERS, Losses
 from vsrkit.train.losses import Output, Term, Terms
+from vsrkit.train.settings import NAMED_LAYERS, VGG16_LAYERS, Losses
 
 PERIOD = 16  # pixels after which the grids of VGG16's poolings repeat
 STAGE_ENDS = ("conv1_2", "conv2_2", "conv3_3", "conv4_3", "conv5_3")

@@ -11,7 +11,8 @@ from typing import Any, TypeAlias, TypeVar
 from pydantic import TypeAdapter
 
 from vsrkit.errors import VsrkitError
-from vsrkit.train.config import ConfigError, FlowConfig, TrainConfig
+from vsrkit.train.config import FlowConfig, TrainConfig
+from vsrkit.train.settings import ConfigError
 
 AnyConfig: TypeAlias = TrainConfig | FlowConfig
 T = TypeVar("T", bound=AnyConfig)

@@ -15,7 +15,7 @@ from torch.amp import GradScaler
 from torch.optim import Optimizer
 from torch.utils.checkpoint import checkpoint
 
-from vsrkit.data.random_degradation import degrader_named
+from vsrkit.data.degrade import degrader_named
 from vsrkit.errors import VsrkitError
 from vsrkit.hardware.device import (
     Precision,
@@ -33,9 +33,9 @@ from vsrkit.models.layers.span_attention import SpanAttention
 from vsrkit.models.spec import Spec, Window
 from vsrkit.models.zoo import MODELS, build_model, load_model
 from vsrkit.train.adversarial import Adversarial
-from vsrkit.train.batch_size import resolve_batch
+from vsrkit.train.batch_size import share_batch
 from vsrkit.train.compose_loss import adversarial_term, compose_loss, set_loss_layout
-from vsrkit.train.config import ConfigError, TrainConfig, to_dict
+from vsrkit.train.config import TrainConfig, to_dict
 from vsrkit.train.distill.narrow import narrow
 from vsrkit.train.distill.refit import last_convolution
 from vsrkit.train.distill.teacher_outputs import load_teacher
@@ -51,6 +51,7 @@ from vsrkit.train.run_files import (
     save_state,
     write_json,
 )
+from vsrkit.train.settings import ConfigError
 from vsrkit.train.training_data import TrainingSource, make_batches
 from vsrkit.train.warm_start import warm_start
 
@@ -141,7 +142,9 @@ def _plan(config: TrainConfig, processes: Processes, *, resume: bool) -> Plan:
         last_convolution(model)
     precision = resolve_training_precision(config.precision, model, device)
     set_training_layout(model, precision)
-    batch_size, accumulate = resolve_batch(written, processes, model, precision)
+    batch_size, accumulate = config.batch_size, config.accumulate
+    if config.total_batch_size:
+        batch_size, accumulate = share_batch(written, processes, model, precision)
     used = replace(written, batch_size=batch_size, accumulate=accumulate, total_batch_size=0)
     return Plan(used, written, precision, processes.count, device_title(device))
 

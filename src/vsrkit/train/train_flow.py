@@ -14,7 +14,7 @@ from torch.optim import Adam, Optimizer
 
 from vsrkit.data.augment import to_clip
 from vsrkit.data.clips import OnProgress, hold_out, open_clips, read_picture, to_8_bit
-from vsrkit.data.random_degradation import Fixed
+from vsrkit.data.degrade import Fixed
 from vsrkit.errors import DataError
 from vsrkit.evaluate.metrics import mean_psnr_y
 from vsrkit.hardware.device import resolve_device, resolve_precision, set_memory_layout

@@ -26,15 +26,16 @@ from vsrkit.data.clips import (
     open_clips,
     open_sources,
 )
-from vsrkit.data.random_degradation import Degrader, degrader_named
-from vsrkit.data.training_sets import TrainingSplit, locate_training_set, open_training_set
+from vsrkit.data.degrade import Degrader, degrader_named
+from vsrkit.data.sets import TrainingSplit, locate_training_set, open_training_set
 from vsrkit.errors import DataError
 from vsrkit.hardware.device import resolve_training_precision
 from vsrkit.hardware.files import cache_directory
 from vsrkit.models.zoo import MODELS, build_model, load_model
-from vsrkit.train.config import ConfigError, TrainConfig
+from vsrkit.train.config import TrainConfig
 from vsrkit.train.distill.teacher_outputs import load_teacher, teacher_clips
 from vsrkit.train.processes import ALONE, Processes, process_device
+from vsrkit.train.settings import ConfigError
 
 log = logging.getLogger("vsrkit")
 

@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeAlias
 import torch
 from torch import Tensor, nn
 
-from vsrkit.data.random_degradation import degrader_named
+from vsrkit.data.degrade import degrader_named
 from vsrkit.evaluate.metrics import mean_psnr_y
 from vsrkit.evaluate.perceptual import load_lpips
 from vsrkit.hardware.device import Precision

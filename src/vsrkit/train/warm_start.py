@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from vsrkit.errors import WeightsError
 from vsrkit.models.layers.flow import SPyNet, flow_networks, spynet_public_name, spynet_translate
-from vsrkit.models.layers.stacked_pixels import stacked_weight
+from vsrkit.models.layers.resample import stacked_weight
 from vsrkit.models.weights import read_checkpoint
 from vsrkit.models.zoo import ARCHITECTURES, MODELS, local_weights
 from vsrkit.models.zoo.fetch import SOURCES, get_weights

@@ -2,12 +2,9 @@
 
 import logging
 import re
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Executor
-from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from torch import nn
 
@@ -16,17 +13,16 @@ from vsrkit.errors import StoppedError, UsageError, VideoError, VsrkitError
 from vsrkit.hardware.files import is_address
 from vsrkit.models.zoo import default_model, load_model
 from vsrkit.upscale.fidelity import check_page, write_report
-from vsrkit.upscale.job import Upscaled, mux_parts, upscale_video
-from vsrkit.upscale.options import OnProgress, Progress, UpscaleOptions
-from vsrkit.upscale.pipe import RawVideo, piped, upscale_stream, write_parts, write_y4m
-from vsrkit.upscale.prepare import configure_input, open_input, prepare, stride_of
+from vsrkit.upscale.job import Upscaled, upscale_video
+from vsrkit.upscale.options import OnProgress, UpscaleOptions, stride_of
+from vsrkit.upscale.pipe import upscale_pipe
+from vsrkit.upscale.prepare import open_input, prepare
 from vsrkit.upscale.preview import preview_video
-from vsrkit.upscale.work_folder import NUMBER, WorkFolder, open_target
+from vsrkit.upscale.work_folder import NUMBER, WorkFolder
 from vsrkit.video.codecs import DEFAULT_CODECS
 from vsrkit.video.images import is_image, natural_order
-from vsrkit.video.probe import UPRIGHT, is_video
-from vsrkit.video.read import Picture, Source, open_source, select_span
-from vsrkit.video.timestamps import Clock
+from vsrkit.video.probe import is_video
+from vsrkit.video.read import open_source
 
 log = logging.getLogger("vsrkit")
 
@@ -60,7 +56,7 @@ def upscale_any(
     if "-" in (source, target):
         if report or preview is not None:
             raise VideoError("--report and --preview need files; a pipe can be read only once")
-        return [_through_pipe(source, target, options, raw, on_progress)], 0
+        return [upscale_pipe(source, target, options, raw, on_progress)], 0
     if videos := videos_in(Path(source)):
         if preview is not None:
             return _for_each(
@@ -239,106 +235,3 @@ def _preview(
         source, prepared.engine, folder, frames=frames, stride=stride, on_progress=on_progress
     )
     return [str(path) for path in written]
-
-
-def _through_pipe(
-    path: str, target: str, options: UpscaleOptions, raw: str | None, on_progress: OnProgress
-) -> str:
-    """Upscale from standard input or to standard output; such a job cannot be resumed."""
-    with ExitStack() as stack:
-        if path == "-":
-            deinterlace = "never" if options.deinterlace == "refuse" else options.deinterlace
-            info, pictures = stack.enter_context(
-                piped(
-                    sys.stdin.buffer,
-                    RawVideo.parse(raw) if raw else None,
-                    deinterlace=deinterlace,
-                    spool=None if target == "-" else Path(target).absolute().parent,
-                )
-            )
-            source = configure_input(Source(path=Path("-"), info=info), options)
-            pictures = select_span(pictures, source)
-        else:
-            source = open_input(path, options)
-            pictures = source.pictures()
-        times: list[int] = []
-        read = counted(pictures, times, on_progress, source.info.frames)
-        if target == "-":
-            return _to_pipe(source, options, read)
-        return _pipe_to_file(source, target, options, read, times)
-
-
-def counted(
-    pictures: Iterator[Picture], times: list[int], on_progress: OnProgress, total: int | None
-) -> Iterator[Picture]:
-    """Pass the pictures on, append their times to `times` and report progress."""
-    for picture in pictures:
-        yield picture
-        times.append(picture.time)
-        on_progress(Progress(stage="upscale", done=len(times), total=total))
-
-
-def _to_pipe(source: Source, options: UpscaleOptions, pictures: Iterator[Picture]) -> str:
-    with TemporaryDirectory(prefix="vsrkit-") as scratch:
-        prepared = prepare(source, options, suffix=".y4m", scratch=Path(scratch), by_rows=False)
-        assert prepared.encoding is not None
-        frames = upscale_stream(
-            pictures,
-            prepared.engine,
-            size=(prepared.height, prepared.width),
-            turn=source.info.orientation,
-            chunk=prepared.memory.chunk,
-        )
-        count = write_y4m(frames, prepared.encoding, sys.stdout.buffer)
-    return f"{count} frames of {prepared.width}x{prepared.height}"
-
-
-@contextmanager
-def _cleared_on_failure(folder: WorkFolder) -> Iterator[None]:
-    """Clear the work folder before the job and if it fails: a pipe cannot be read again."""
-    folder.clear()
-    try:
-        yield
-    except KeyboardInterrupt as interrupt:
-        folder.clear()
-        raise StoppedError(
-            "stopped; a job that reads a pipe cannot be resumed, start it again"
-        ) from interrupt
-    except BaseException:
-        folder.clear()
-        raise
-
-
-def _pipe_to_file(
-    source: Source,
-    target: str,
-    options: UpscaleOptions,
-    pictures: Iterator[Picture],
-    times: list[int],
-) -> str:
-    goal = open_target(target, source, overwrite=options.overwrite)
-    if goal.images:
-        raise VideoError(
-            "from a pipe only a video file or a pipe can be written, such as out.mkv or -"
-        )
-    folder = WorkFolder.beside(goal.path)
-    with folder.locked(), _cleared_on_failure(folder):
-        suffix = goal.path.suffix.lower()
-        prepared = prepare(source, options, suffix=suffix, scratch=folder.path, by_rows=False)
-        for line in prepared.notes:
-            log.warning("%s", line)
-        assert prepared.encoding is not None
-        size = (prepared.height, prepared.width)
-        frames = upscale_stream(
-            pictures,
-            prepared.engine,
-            size=size,
-            turn=source.info.orientation if goal.turns else UPRIGHT,
-            chunk=prepared.memory.chunk,
-        )
-        parts = write_parts(frames, prepared.encoding, folder)
-        step = round(1 / source.info.frame_rate / source.info.time_base)
-        clock = Clock(times, max(1, step), source.info.time_base)
-        mux_parts(goal.path, parts, folder, prepared.encoding, clock, source)
-    folder.remove()
-    return f"{goal.path}: {len(times)} frames of {prepared.width}x{prepared.height}"

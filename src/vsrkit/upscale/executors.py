@@ -22,13 +22,13 @@ from vsrkit.inference.engine import Engine
 from vsrkit.inference.reference import EngineReference, keep_model
 from vsrkit.models.spec import Carried, Context, PiecePlan
 from vsrkit.upscale.produce import (
-    CrewChanged,
     FrameDone,
     JobContext,
     JobEvent,
     OnEvent,
     PartDone,
     TileHalved,
+    WorkersChanged,
     produce,
 )
 from vsrkit.upscale.work_folder import Part, WorkFolder
@@ -241,12 +241,12 @@ class _Run:
         self._unreported = 0  # parts that are computed and whose events are still on their way
         self._failures: Counter[int] = Counter()
         self._error: VsrkitError | None = None
-        self._crew: CrewChanged | None = None
+        self._reported: WorkersChanged | None = None
 
     def all(self) -> None:
         while True:
             self._begin()
-            self._report_crew()
+            self._report_workers()
             if not self._running and not self._unreported:
                 break
             with suppress(Empty):  # the timeout lets Ctrl-C through and counts workers again
@@ -271,13 +271,13 @@ class _Run:
             self._running[future] = part
             future.add_done_callback(lambda _: self._events.put(None))
 
-    def _report_crew(self) -> None:
+    def _report_workers(self) -> None:
         """Report how many workers and parts there are, if that has changed."""
         workers = getattr(self._executor, "workers", slots_of(self._executor))
-        crew = CrewChanged(workers, len(self._running))
-        if crew != self._crew:
-            self._crew = crew
-            self._on_event(crew)
+        change = WorkersChanged(workers, len(self._running))
+        if change != self._reported:
+            self._reported = change
+            self._on_event(change)
 
     def _end(self, part: Part, future: Future[PartAnswer]) -> None:
         try:

@@ -9,18 +9,13 @@ import torch
 from torch import Tensor, nn
 
 from vsrkit.errors import VsrkitError
-from vsrkit.hardware.device import (
-    Precision,
-    PrecisionName,
-    measured_once,
-    resolve_precision,
-)
+from vsrkit.hardware.device import Precision, measured_once
 from vsrkit.hardware.int8 import int8_fault
 from vsrkit.inference.calibration import Calibration, find_calibration
 from vsrkit.inference.engine import make_engine
 from vsrkit.inference.int8 import Comparison, calibrate, compare_with_floats
 from vsrkit.inference.shots import mark_cuts
-from vsrkit.models.layers.int8 import quantisable
+from vsrkit.models.layers.resample import middle
 from vsrkit.upscale.options import ResolvedOptions
 from vsrkit.video.read import Source
 
@@ -36,52 +31,50 @@ WORTHWHILE = 1.05  # times as fast as floats, from which `auto` takes int8
 Choice = tuple[Precision, Calibration | None]
 
 
-def choose_precision(
+def prepare_int8(
     source: Source,
     model: nn.Module,
-    requested: PrecisionName | Precision,
+    precision: Precision,
     *,
     device: str,
     earlier: ResolvedOptions | None = None,
 ) -> Choice:
-    """The precision of a job and, for int8, the ranges.
+    """The ranges for a job in int8; its floats if int8 does not work here.
 
     source: its first frames are used for ranges that are not stored, and for the check.
-    requested: a `Precision` is one that an unfinished run or a cluster has chosen.
+    precision: with int8.
+    device: as `resolve_device` returns it.
     earlier: options of an unfinished run of the same job, whose ranges are kept.
     """
-    if requested == "auto":
-        return _fastest(source, model, device)
-    if not isinstance(requested, Precision):
-        requested = resolve_precision(requested, model, device)
-    if requested.int8 is None:
-        return requested, None
     if device != "cpu":
         raise VsrkitError(
-            f"--precision {requested.int8} runs on the CPU only; add --device cpu, or choose "
+            f"--precision {precision.int8} runs on the CPU only; add --device cpu, or choose "
             "another precision"
         )
     if fault := int8_fault():
-        log.warning("%s: computes in %s", fault, requested.dtype)
-        return requested.floats, None
+        log.warning("%s: computes in %s", fault, precision.dtype)
+        return precision.floats, None
     calibration = earlier.calibration if earlier else None
     calibration = calibration or find_calibration(model) or _calibrate(source, model)
-    if (found := _compare(source, model, requested, calibration)) and not found.is_right:
+    if (found := _compare(source, model, precision, calibration)) and not found.is_right:
         log.warning(
             "int8 differs from %s by %.2f in the first frames, more than rounding does: "
             "computes in %s",
-            *(requested.dtype, found.difference, requested.dtype),
+            *(precision.dtype, found.difference, precision.dtype),
         )
-        return requested.floats, None
-    return requested, calibration
+        return precision.floats, None
+    return precision, calibration
 
 
-def _fastest(source: Source, model: nn.Module, device: str) -> Choice:
-    """int8 if its loss is known to be negligible and it is faster on the first frames."""
-    floats = resolve_precision("auto", model, device)
-    calibration = find_calibration(model) if device == "cpu" and quantisable(model) else None
-    kinds = calibration.negligible if calibration else []
-    if calibration is None or not kinds or int8_fault():
+def choose_fastest(
+    source: Source, model: nn.Module, floats: Precision, calibration: Calibration
+) -> Choice:
+    """int8 if its loss is known to be negligible and it is faster on the first frames.
+
+    floats: the fastest floats of the model.
+    """
+    kinds = calibration.negligible
+    if not kinds or int8_fault():
         return floats, None
     beside = floats if floats.channels_last else replace(floats, channels_last=True)
     gains: dict[Precision, float] = {}
@@ -136,7 +129,5 @@ def _first_frames(source: Source, count: int, side: int) -> Tensor:
     for frame, begins_shot in mark_cuts(islice(source.frames(), count)):
         if begins_shot and frames:
             break
-        height, width = frame.shape[-2:]
-        y, x = max(0, height - side) // 2, max(0, width - side) // 2
-        frames.append(frame[:, y : y + side, x : x + side].clone())
+        frames.append(middle(frame, side, side).clone())
     return torch.stack(frames) if frames else torch.empty(0)

@@ -18,27 +18,23 @@ from vsrkit.cluster.executor import DaskExecutor
 from vsrkit.cluster.files import SharedFiles
 from vsrkit.errors import VideoError
 from vsrkit.hardware.files import is_address
+from vsrkit.models.weights import model_digest
 from vsrkit.upscale.options import (
     DEFAULT_OPTIONS,
     OnProgress,
     Progress,
     ResolvedOptions,
     UpscaleOptions,
-)
-from vsrkit.upscale.part_records import missing_parts
-from vsrkit.upscale.prepare import (
-    PreparedJob,
-    open_input,
-    prepare,
     stride_of,
 )
+from vsrkit.upscale.prepare import PreparedJob, open_input, prepare
 from vsrkit.upscale.produce import (
     JobContext,
     fingerprint,
     plan_parts,
     scan,
 )
-from vsrkit.upscale.run import JobProgress, produce_missing
+from vsrkit.upscale.run import JobProgress, missing_parts, produce_missing
 from vsrkit.upscale.work_folder import (
     Index,
     Manifest,
@@ -182,11 +178,11 @@ def _resolve_options(
     return ResolvedOptions(
         input=input_hash,
         model=job.model,
-        weights=job.reference.digest,
+        weights=model_digest(engine.model),
         sharpness=options.sharpness,
         precision=engine.precision,
         calibration=engine.calibration,
-        device=job.reference.device.split(":")[0],
+        device=job.device.split(":")[0],
         tile=tile,
         tile_too_large=earlier.tile_too_large if earlier and tile == earlier.tile else None,
         quality=options.quality,

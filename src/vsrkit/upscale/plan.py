@@ -8,6 +8,7 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from vsrkit.errors import VideoError
@@ -15,12 +16,12 @@ from vsrkit.hardware.memory import format_size
 from vsrkit.inference.engine import Engine
 from vsrkit.inference.memory import frames_at_once
 from vsrkit.inference.tiles import plan_spans
-from vsrkit.models.layers.resample import fitted
+from vsrkit.models.layers.resample import fitted, middle
 from vsrkit.models.spec import Carried, Piece, Segments, plan_piece
 from vsrkit.upscale.batch import targets_of, videos_in
-from vsrkit.upscale.options import DEFAULT_OPTIONS, UpscaleOptions
-from vsrkit.upscale.prepare import PreparedJob, open_input, prepare, stride_of
-from vsrkit.upscale.source_checks import check_source, count_frames, middle, sample, warnings
+from vsrkit.upscale.options import DEFAULT_OPTIONS, UpscaleOptions, stride_of
+from vsrkit.upscale.prepare import PreparedJob, open_input, prepare
+from vsrkit.upscale.source_checks import check_source, count_frames, sample, warnings
 from vsrkit.upscale.work_folder import is_image_folder
 from vsrkit.video.codecs import DEFAULT_CODECS, Encoding
 from vsrkit.video.encode import Encoder
@@ -163,7 +164,8 @@ def measure(source: Source, prepared: PreparedJob, stride: int) -> Measured:
     engine, info = prepared.engine, source.info
     side = engine.spec.tile or CROP
     seen, kept = frames_at_once(engine.spec.context)
-    clip = middle(sample(source, seen + MADE), side, side)
+    frames = sample(source, seen + MADE)
+    clip = torch.stack([middle(frame, side, side) for frame in frames])
     runs = _runs(engine, clip, seen, max(kept, stride))
     next(runs)  # warmup: libraries choose their kernels and allocate memory
     begin = time.perf_counter()

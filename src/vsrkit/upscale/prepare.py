@@ -11,20 +11,32 @@ from vsrkit.cluster.executor import DaskExecutor
 from vsrkit.cluster.files import fetch_to_cache
 from vsrkit.cluster.survey import Agreement
 from vsrkit.errors import MemoryLimitError, VideoError, VsrkitError
-from vsrkit.hardware.device import CANDIDATES, resolve_device
+from vsrkit.hardware.device import (
+    CANDIDATES,
+    Precision,
+    PrecisionName,
+    resolve_device,
+    resolve_precision,
+)
 from vsrkit.hardware.files import is_address
 from vsrkit.hardware.memory import format_size
+from vsrkit.inference.calibration import Calibration, find_calibration
 from vsrkit.inference.engine import Engine, make_engine
 from vsrkit.inference.memory import FRAME, SHARE, MemoryPlan, plan_memory
 from vsrkit.inference.reference import EngineReference, refer
-from vsrkit.models.spec import Spec, Window
+from vsrkit.models.spec import Spec
 from vsrkit.models.zoo import default_model, load_model
-from vsrkit.upscale.int8_choice import choose_precision
-from vsrkit.upscale.options import Quality, ResolvedOptions, UpscaleOptions
-from vsrkit.upscale.output_size import check_possible, output_size, wanted_factor
+from vsrkit.upscale.int8_choice import choose_fastest, prepare_int8
+from vsrkit.upscale.options import (
+    ResolvedOptions,
+    UpscaleOptions,
+    check_possible,
+    output_size,
+    wanted_factor,
+)
 from vsrkit.video.codecs import (
     DEFAULT_CODECS,
-    LEAN_CODECS,
+    LOW_MEMORY_CODECS,
     NO_LIMIT,
     SIZE_LIMITS,
     Encoding,
@@ -47,7 +59,9 @@ class PreparedJob:
 
     model: str
     engine: Engine
-    reference: EngineReference  # to the engine, for workers elsewhere
+    loadable: str | None  # name that `load_model` takes; None for a model that has none
+    sharpness: float | None
+    device: str  # of the workers of a cluster, or of the engine
     memory: MemoryPlan
     height: int  # of the output
     width: int
@@ -58,8 +72,12 @@ class PreparedJob:
     @property
     def label(self) -> str:
         """The name of the model with its sharpness, if it was given one."""
-        sharpness = self.reference.sharpness
-        return self.model if sharpness is None else f"{self.model} at sharpness {sharpness:g}"
+        at = "" if self.sharpness is None else f" at sharpness {self.sharpness:g}"
+        return f"{self.model}{at}"
+
+    def reference(self) -> EngineReference:
+        """The engine for workers in other processes."""
+        return replace(refer(self.engine, self.loadable, self.sharpness), device=self.device)
 
 
 def open_input(path: str | Path, options: UpscaleOptions, *, warn: bool = True) -> Source:
@@ -163,9 +181,7 @@ def prepare(
     if memory.tile and spec.tile is None and options.tile is None:
         limit = format_size(options.memory_limit)
         log.warning("runs in tiles of %d pixels to stay below %s of memory", memory.tile, limit)
-    precision, calibration = choose_precision(
-        source, model, precision, device=device, earlier=earlier
-    )
+    precision, calibration = choose_precision(source, model, precision, device, earlier)
     engine = make_engine(
         model, precision=precision, device=device, tile=memory.tile, calibration=calibration
     )
@@ -173,11 +189,12 @@ def prepare(
         engine = replace(engine, scratch=scratch)
     if not memory.window_cache:
         engine = replace(engine, window_caches=None)
-    reference = refer(engine, loadable, options.sharpness)
     return PreparedJob(
         model=name,
         engine=engine,
-        reference=replace(reference, device=agreement.device) if agreement else reference,
+        loadable=loadable,
+        sharpness=options.sharpness,
+        device=agreement.device if agreement else device,
         instructions=agreement.instructions if agreement else None,
         memory=memory,
         height=height,
@@ -185,6 +202,27 @@ def prepare(
         encoding=encoding,
         notes=notes,
     )
+
+
+def choose_precision(
+    source: Source,
+    model: nn.Module,
+    requested: PrecisionName | Precision,
+    device: str,
+    earlier: ResolvedOptions | None,
+) -> tuple[Precision, Calibration | None]:
+    """The precision of a job and, for int8, the ranges.
+
+    requested: a `Precision` is one that an unfinished run or a cluster has chosen.
+    """
+    chosen = requested
+    if not isinstance(chosen, Precision):
+        chosen = resolve_precision(chosen, model, device)
+    if chosen.int8:
+        return prepare_int8(source, model, chosen, device=device, earlier=earlier)
+    if requested == "auto" and device == "cpu" and (calibration := find_calibration(model)):
+        return choose_fastest(source, model, chosen, calibration)
+    return chosen, None
 
 
 def _warn_about_dropped(source: Source, suffix: str | None) -> None:
@@ -202,14 +240,6 @@ def _warn_about_dropped(source: Source, suffix: str | None) -> None:
     if dropped:
         verb = "is" if len(dropped) == 1 and not dropped[0].endswith("s") else "are"
         log.warning("%s of %s %s dropped", " and ".join(dropped), source.path, verb)
-
-
-def stride_of(spec: Spec, quality: Quality) -> int:
-    """Frames to keep of each window; 1 for models that do not return whole windows."""
-    if not isinstance(spec.context, Window) or spec.context.emits != "all":
-        return 1
-    size = spec.context.size
-    return {"best": 1, "balanced": (size + 1) // 2, "fast": size}[quality]
 
 
 def _load(options: UpscaleOptions, factor: float | None) -> tuple[str, nn.Module]:
@@ -270,12 +300,12 @@ def _codecs(
     options: UpscaleOptions, suffix: str, earlier: ResolvedOptions | None
 ) -> tuple[str | None, ...]:
     """Codecs to try in order; None is the default one. An unfinished job keeps its codec."""
-    lean = LEAN_CODECS.get(suffix, ())
+    smaller = LOW_MEMORY_CODECS.get(suffix, ())
     if options.codec or options.crf is not None or options.pix_fmt or options.encoder_options:
         return (options.codec,)
     if earlier and earlier.codec:
-        return (earlier.codec if earlier.codec in lean else None,)
-    return (None, *lean)
+        return (earlier.codec if earlier.codec in smaller else None,)
+    return (None, *smaller)
 
 
 def _encoder_notes(
@@ -288,7 +318,7 @@ def _encoder_notes(
         encoding.width, encoding.height
     ):
         return (f"encodes with {encoding.codec}, because {usual} does not take pictures of {size}",)
-    if options.codec is None and encoding.codec in LEAN_CODECS.get(suffix, ()):
+    if options.codec is None and encoding.codec in LOW_MEMORY_CODECS.get(suffix, ()):
         why = "as the job began" if resumed else f"the default codec needs too much for {size}"
         return (
             f"encodes with {encoding.codec} to save memory, files become larger ({why}); "

@@ -1,11 +1,13 @@
 """The parts of a job: found by a scan of the source, decoded, upscaled, encoded and written."""
 
+import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, groupby
 from typing import TypeAlias
 
 import torch
+from pydantic import BaseModel, ConfigDict
 from torch import Tensor
 
 from vsrkit.cluster.files import SharedFiles
@@ -19,7 +21,6 @@ from vsrkit.inference.shots import mark_cuts
 from vsrkit.models.layers.resample import fitted
 from vsrkit.models.spec import Carried, Context, Piece, PiecePlan, plan_pieces
 from vsrkit.upscale.options import OnProgress, Progress
-from vsrkit.upscale.part_records import RecordedFiles, Write
 from vsrkit.upscale.stored_states import pack_states, unpack_states
 from vsrkit.upscale.work_folder import Index, Part
 from vsrkit.video.codecs import Encoding
@@ -55,18 +56,20 @@ class TileHalved:
 
 
 @dataclass(frozen=True, slots=True)
-class CrewChanged:
+class WorkersChanged:
     """How many workers there are, and how many parts they compute."""
 
     workers: int
     parts: int
 
 
-JobEvent: TypeAlias = FrameDone | PartDone | TileHalved | CrewChanged
+JobEvent: TypeAlias = FrameDone | PartDone | TileHalved | WorkersChanged
 OnEvent: TypeAlias = Callable[[JobEvent], None]
 PartPiece: TypeAlias = tuple[Part, Piece]
 # A frame of a part, and the recurrent states of the model after it.
 PartFrame: TypeAlias = tuple[Part, Tensor | Rows, States]
+# Takes the name of a file in the work folder and its content, in chunks as they are computed.
+Write: TypeAlias = Callable[[str, Iterable[bytes]], None]
 # Takes the number of a part; the recurrent states after it, as `pack_states` made them.
 ReadState: TypeAlias = Callable[[int], bytes]
 
@@ -97,6 +100,46 @@ class JobContext:
         if self.source.images:
             return replace(self.source, images=paths)
         return replace(self.source, path=paths[0])
+
+
+class PartRecord(BaseModel):
+    """What a finished part consists of. It is written last: a part without it is not finished.
+
+    job: identity of the job, see `Manifest.identity`.
+    part: number of the part.
+    files: hash of each of its files, by name.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    job: str
+    part: int
+    files: dict[str, str]
+
+
+class RecordedFiles:
+    """Writes the files of a part, and its record when all are written."""
+
+    def __init__(self, write: Write) -> None:
+        self._write = write
+        self._hashes: dict[str, str] = {}
+
+    def write(self, name: str, content: Iterable[bytes]) -> None:
+        """Write a file; it may be written while the content of another one is computed."""
+        digest = hashlib.blake2b(digest_size=16)
+
+        def hashed() -> Iterator[bytes]:
+            for chunk in content:
+                digest.update(chunk)
+                yield chunk
+
+        self._write(name, hashed())
+        self._hashes[name] = digest.hexdigest()
+
+    def finish(self, job: str, part: Part) -> None:
+        """Write the record."""
+        record = PartRecord(job=job, part=part.number, files=self._hashes)
+        self._write(part.record, [record.model_dump_json().encode()])
 
 
 def scan(source: Source, on_progress: OnProgress) -> Index:

@@ -1,4 +1,4 @@
-"""Compute the missing parts of a job, count their frames, and stop on Ctrl-C."""
+"""Find the missing parts of a job and compute them, count their frames, and stop on Ctrl-C."""
 
 import logging
 import signal
@@ -7,26 +7,90 @@ import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from pathlib import Path
 
-from vsrkit.errors import StoppedError
+from pydantic import ValidationError
+
+from vsrkit.errors import StoppedError, VideoError
+from vsrkit.hardware.files import file_digest
 from vsrkit.upscale.executors import PartQueue, PartTask, local_workers, run_parts
 from vsrkit.upscale.options import OnProgress, Progress
 from vsrkit.upscale.prepare import PreparedJob
 from vsrkit.upscale.produce import (
-    CrewChanged,
     FrameDone,
     JobContext,
     JobEvent,
     PartDone,
+    PartRecord,
     TileHalved,
+    WorkersChanged,
     produce,
 )
 from vsrkit.upscale.work_folder import Manifest, Part, WorkFolder
 from vsrkit.video.seek import PictureReader
 
 log = logging.getLogger("vsrkit")
+
+
+def missing_parts(
+    parts: Sequence[Part], folder: WorkFolder, job: str, *, moved_to: Path | None = None
+) -> list[Part]:
+    """The parts to be computed: not finished, damaged since, or of another job.
+
+    The records of damaged parts are deleted.
+
+    job: identity of the job.
+    moved_to: folder to which some finished images may have been moved already.
+    """
+    missing: list[Part] = []
+    followed = True  # whether the part after this one needs no state, or is finished
+    for part in reversed(parts):
+        record = _read_record(part, folder, job, moved_to)
+        carries = record is not None and part.state_file in record.files
+        if record and carries and not followed and not folder.has_state(part.number):
+            record = None  # its state was deleted when the next part was finished
+        if record is None:
+            missing.append(part)
+            folder.discard(part.number)
+        followed = record is not None or part.pieces[0].begins_shot
+    return missing[::-1]
+
+
+def _read_record(
+    part: Part, folder: WorkFolder, job: str, moved_to: Path | None
+) -> PartRecord | None:
+    """The record of a part whose files are as they were written; None if there is none."""
+    try:
+        record = PartRecord.model_validate_json((folder.path / part.record).read_bytes())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValidationError):
+        record = PartRecord(job="", part=part.number, files={})
+    own = {part.file} if not part.names else set(part.images)
+    if (record.job, record.part, set(record.files) - {part.state_file}) != (job, part.number, own):
+        log.warning("part %d is damaged or of another job; it is computed again", part.number)
+        return None
+    for name, digest in record.files.items():
+        found = _digest(folder, name, moved_to)
+        if name == part.state_file:
+            if found not in (None, digest):
+                (folder.path / name).unlink()
+        elif found != digest:
+            log.warning("part %d is damaged (%s); it is computed again", part.number, name)
+            return None
+    return record
+
+
+def _digest(folder: WorkFolder, name: str, moved_to: Path | None) -> str | None:
+    """The hash of a file; None if it cannot be read."""
+    path = folder.path / name
+    if moved_to is not None and not path.exists():
+        path = moved_to / path.name
+    with suppress(VideoError):
+        return file_digest([path])
+    return None
 
 
 def produce_missing(
@@ -71,14 +135,14 @@ def _run_elsewhere(
     stop: threading.Event,
 ) -> None:
     """Compute the missing parts on an executor, or in processes of this machine."""
-    folder, engine = progress.folder, prepared.engine
+    folder, engine, reference = progress.folder, prepared.engine, prepared.reference()
     queue = PartQueue(progress.parts, progress.missing, engine.spec.context)
-    task = PartTask(part=progress.missing[0], job=job, engine=prepared.reference)
+    task = PartTask(part=progress.missing[0], job=job, engine=reference)
     if executor is not None:
         run_parts(queue, task, executor, progress.on_event, stop, folder=folder)
         return
     task = replace(task, folder=folder)
-    with local_workers(engine, prepared.reference.digest, workers) as (pool, events):
+    with local_workers(engine, reference.digest, workers) as (pool, events):
         run_parts(queue, task, pool, progress.on_event, stop, folder=folder, events=events)
 
 
@@ -119,7 +183,7 @@ class JobProgress:
             case PartDone(number):
                 del self._in_progress[number]
                 self.folder.drop_states(number)
-            case CrewChanged(workers, parts):
+            case WorkersChanged(workers, parts):
                 self._workers, self._in_flight = workers, parts
                 self.show(self._frame)
             case TileHalved(tile):

@@ -11,7 +11,6 @@ from typing import Literal, TypeAlias, get_args
 
 import av
 import numpy as np
-import torch
 from av.filter import Graph
 from av.video.format import VideoFormat
 from av.video.frame import VideoFrame
@@ -341,14 +340,6 @@ def sample(source: Source, length: int) -> list[Tensor]:
     if not frames:
         raise VideoError(f"no frame of {source.path} can be decoded again after the first ones")
     return frames + frames[-1:] * (length - len(frames))
-
-
-def middle(frames: list[Tensor], height: int, width: int) -> Tensor:
-    """The centre of each frame, at most `height` x `width`: (T, 3, H', W')."""
-    high, wide = frames[0].shape[-2:]
-    height, width = min(height, high), min(width, wide)
-    top, left = (high - height) // 2, (wide - width) // 2
-    return torch.stack([f[:, top : top + height, left : left + width] for f in frames])
 
 
 def _rgb_frames(source: Source, start: int) -> Iterator[Tensor]:

@@ -158,7 +158,7 @@ OTHER_SIZES = {
 }
 OTHER_SIZES |= {".m4v": OTHER_SIZES[".mp4"], ".webm": ("libvpx-vp9", "libsvtav1")}
 # Alternatives if the default codec does not fit into memory.
-LEAN_CODECS: dict[str, tuple[str, ...]] = {
+LOW_MEMORY_CODECS: dict[str, tuple[str, ...]] = {
     ".mkv": ("prores_ks", "mjpeg"),
     ".mov": ("prores_ks", "mjpeg"),
     ".mp4": ("mjpeg",),

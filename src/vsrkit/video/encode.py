@@ -20,8 +20,8 @@ from av.video.stream import VideoStream
 from torch import Tensor
 
 from vsrkit.errors import VideoError
+from vsrkit.hardware.device import has_avx512
 from vsrkit.hardware.files import temporary_path, write_atomically
-from vsrkit.hardware.instructions import has_avx512
 from vsrkit.hardware.memory import Rows, as_tensor
 from vsrkit.video.codecs import CONTAINERS, Encoding, rule_of
 from vsrkit.video.colour import BT709, LIMITED, Colour, from_rgb, layout_of, set_colour_tags

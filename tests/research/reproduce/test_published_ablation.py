@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from vsrkit.cli import app
 from vsrkit.data.layouts import REDS_TRAINING
-from vsrkit.data.training_sets import locate_training_set, open_training_set
+from vsrkit.data.sets import locate_training_set, open_training_set
 from vsrkit.errors import StoppedError, UsageError, VsrkitError
 from vsrkit.models.vsrt import PAPER, REDS, VSRT
 from vsrkit.research.reproduce import published_ablation
@@ -37,8 +37,8 @@ from vsrkit.research.reproduce.published_ablation_results import (
     score_run,
     write_published,
 )
-from vsrkit.train.config import ConfigError
 from vsrkit.train.recipe import load_recipe
+from vsrkit.train.settings import ConfigError
 
 NAMES = ["full", "w/o STCSA", "w/o BOFF", "w/o optical flow", "3 frames"]
 

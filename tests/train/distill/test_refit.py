@@ -8,7 +8,7 @@ import torch
 from tests.train.conftest import moving_picture, write_cache
 from torch import nn
 
-from vsrkit.data.random_degradation import Fixed
+from vsrkit.data.degrade import Fixed
 from vsrkit.errors import VsrkitError
 from vsrkit.hardware.device import Precision
 from vsrkit.models.rrn import RRN, RRNConfig

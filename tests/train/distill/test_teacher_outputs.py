@@ -14,10 +14,11 @@ from vsrkit.errors import DataError
 from vsrkit.hardware.device import Precision
 from vsrkit.models.basicvsr import BasicVSR, BasicVSRConfig
 from vsrkit.models.zoo import save_model
-from vsrkit.train.config import ConfigError, Source
+from vsrkit.train.config import Source
 from vsrkit.train.distill import teacher_outputs
 from vsrkit.train.distill.teacher_outputs import cached_outputs, teacher_clips
 from vsrkit.train.loop import train
+from vsrkit.train.settings import ConfigError
 from vsrkit.train.training_data import open_data
 
 PLAIN = Precision("float32", channels_last=False)

@@ -251,14 +251,6 @@ def upsample_bilinear(frames: Tensor, scale: int) -> Tensor:
     return resize(frames, (h * scale, w * scale))
 
 
-def pad_to(x: Tensor, height: int, width: int) -> Tensor:
-    """Repeat the right and bottom edges of (N, C, H, W) until it has the given size."""
-    h, w = x.shape[-2:]
-    if (h, w) == (height, width):
-        return x
-    return F.pad(x, (0, width - w, 0, height - h), mode="replicate")
-
-
 def reflect_to_multiple(x: Tensor, multiple: int) -> Tensor:
     """Reflect the right and bottom of (..., C, H, W) until both sides are multiples."""
     h, w = x.shape[-2:]

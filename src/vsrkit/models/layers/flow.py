@@ -13,7 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vsrkit.models.layers.blocks import at_least_float32, conv3x3, memory_format_of, pad_to, resize
+from vsrkit.models.layers.blocks import at_least_float32, conv3x3, memory_format_of, resize
+from vsrkit.models.spec import pad_to
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)

@@ -10,8 +10,16 @@ import torch
 from torch import Tensor, nn
 
 from vsrkit.errors import VsrkitError
-from vsrkit.models.layers.padding import pad_clip, pad_frames, padded_size
-from vsrkit.models.spec import Carried, Context, Spec, Window, plan_pieces
+from vsrkit.models.spec import (
+    Carried,
+    Context,
+    Spec,
+    Window,
+    pad_clip,
+    pad_frames,
+    padded_size,
+    plan_pieces,
+)
 from vsrkit.models.zoo import ARCHITECTURES, load_model
 
 Purpose: TypeAlias = Literal["SR", "Restoration"]

@@ -84,7 +84,7 @@ class Row:
     """A model in `vsrkit weights list`."""
 
     name: str
-    at_hand: bool
+    installed: bool
     size_bytes: int | None  # of the installed file
     download_bytes: int | None  # None: there is no download
     licence: str
@@ -96,7 +96,7 @@ def list_weights() -> list[Row]:
     return [
         Row(
             name=name,
-            at_hand=(here := local_weights(name)) is not None,
+            installed=(here := local_weights(name)) is not None,
             size_bytes=here.stat().st_size if here else None,
             download_bytes=SOURCES[name].download if name in SOURCES else None,
             licence=entry.licence,

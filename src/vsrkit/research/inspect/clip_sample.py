@@ -10,8 +10,17 @@ from torch import Tensor
 from vsrkit.data.frames import FrameFiles, Frames, list_frames, open_video
 from vsrkit.errors import DataError, VsrkitError
 from vsrkit.inference.shots import mark_cuts
-from vsrkit.models.layers.padding import pad_clip, pad_frames, padded_size
-from vsrkit.models.spec import Carried, Context, Segments, Spec, Window, plan_piece
+from vsrkit.models.spec import (
+    Carried,
+    Context,
+    Segments,
+    Spec,
+    Window,
+    pad_clip,
+    pad_frames,
+    padded_size,
+    plan_piece,
+)
 from vsrkit.video.images import is_image
 
 AROUND = 3  # frames on either side, for models that run on segments of a shot

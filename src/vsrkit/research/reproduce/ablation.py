@@ -29,9 +29,10 @@ from vsrkit.research.reproduce.ablation_settings import (
     Variant,
     variants_of,
 )
-from vsrkit.train.config import ConfigError, Source, TrainConfig
+from vsrkit.train.config import Source, TrainConfig
 from vsrkit.train.loop import train
 from vsrkit.train.run_files import write_json
+from vsrkit.train.settings import ConfigError
 
 log = logging.getLogger("vsrkit")
 

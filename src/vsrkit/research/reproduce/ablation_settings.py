@@ -15,7 +15,8 @@ from vsrkit.hardware.device import FloatName
 from vsrkit.models.vsrt import VSRT, VSRTConfig
 from vsrkit.models.vsrt_small import SMALL as SHIPPED
 from vsrkit.models.vsrt_small import SmallConfig, VSRTSmall
-from vsrkit.train.config import SETTINGS, Texts, Validated
+from vsrkit.train.config import Texts
+from vsrkit.train.settings import SETTINGS, Validated
 
 log = logging.getLogger("vsrkit")
 

@@ -40,18 +40,10 @@ from vsrkit.research.reproduce.ablation import (
     uses_spynet,
 )
 from vsrkit.research.reproduce.ablation_settings import THREE_FRAMES, Variant, changed
-from vsrkit.train.config import (
-    SETTINGS,
-    ConfigError,
-    Count,
-    Source,
-    Texts,
-    TrainConfig,
-    Validated,
-    to_dict,
-)
+from vsrkit.train.config import Count, Source, Texts, TrainConfig, to_dict
 from vsrkit.train.recipe import load_recipe
 from vsrkit.train.run_files import STATE, write_json
+from vsrkit.train.settings import SETTINGS, ConfigError, Validated
 from vsrkit.train.warm_start import copy_matching
 
 log = logging.getLogger("vsrkit")

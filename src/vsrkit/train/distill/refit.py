@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vsrkit.data.clips import Clip
-from vsrkit.data.random_degradation import Degrader
+from vsrkit.data.degrade import Degrader
 from vsrkit.errors import VsrkitError
 from vsrkit.evaluate.metrics import Y_SHARES
 from vsrkit.hardware.device import Precision

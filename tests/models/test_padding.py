@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-from vsrkit.models.layers.padding import mirror_to, pad_clip, pad_frames, padded_size
-from vsrkit.models.spec import Spec, Window
+from vsrkit.models.spec import Spec, Window, mirror_to, pad_clip, pad_frames, padded_size
 
 ROW = torch.tensor([[1, 2, 3]])
 

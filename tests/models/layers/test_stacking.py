@@ -2,7 +2,7 @@
 
 import torch
 
-from vsrkit.models.layers.stacked_pixels import enlarge_flow, warp_stacked
+from vsrkit.models.layers.resample import enlarge_flow, warp_stacked
 
 
 def test_stacked_features_move_by_single_pixels_of_the_frame():
