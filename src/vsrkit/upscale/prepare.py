@@ -161,7 +161,10 @@ def prepare(
             options = replace(options, max_memory=round(SHARE * agreement.memory))
     # The engine of a cluster is opened by its workers; here it only has the right settings.
     device = "cpu" if agreement else resolve_device(options.device)
-    if options.chunk is None and _few_cores(device, options.workers):
+    # A model on the CPU uses every core. On two cores, an encoder that runs at the same time slows it
+    # down by more than it saves (benchmarks/pipeline.py), except for light models.
+    few_cores = device == "cpu" and torch.get_num_threads() <= 2 * options.workers
+    if options.chunk is None and few_cores:
         options = replace(options, chunk=2 if spec.light else 0)
     encoding, memory, notes = _fit_memory(
         source, options, model, (height, width), suffix=suffix, earlier=earlier, by_rows=by_rows
@@ -254,15 +257,6 @@ def _load(options: UpscaleOptions, factor: float | None) -> tuple[str, nn.Module
     if model is None and name != default_model():
         log.warning("uses %s, the model for factors up to 2; choose another by --model", name)
     return name, load_model(name)
-
-
-def _few_cores(device: str, workers: int) -> bool:
-    """Whether decoding, model and encoding should run in turns, except for light models.
-
-    A model on the CPU uses every core. On two cores, an encoder that runs at the same time slows
-    it down by more than it saves (benchmarks/pipeline.py).
-    """
-    return device == "cpu" and torch.get_num_threads() <= 2 * workers
 
 
 def _fit_memory(
