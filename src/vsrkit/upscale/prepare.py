@@ -161,8 +161,8 @@ def prepare(
             options = replace(options, max_memory=round(SHARE * agreement.memory))
     # The engine of a cluster is opened by its workers; here it only has the right settings.
     device = "cpu" if agreement else resolve_device(options.device)
-    # A model on the CPU uses every core. On two cores, an encoder that runs at the same time slows it
-    # down by more than it saves (benchmarks/pipeline.py), except for light models.
+    # A model on the CPU uses every core. On two cores, an encoder that runs at the same time slows
+    # it down by more than it saves (benchmarks/pipeline.py), except for light models.
     few_cores = device == "cpu" and torch.get_num_threads() <= 2 * options.workers
     if options.chunk is None and few_cores:
         options = replace(options, chunk=2 if spec.light else 0)
