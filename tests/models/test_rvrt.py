@@ -5,6 +5,7 @@ import torch
 from tests.golden.zoo.recipe import about, filled, golden, names_digest, sampled
 from tests.models.layers.test_swin import with_position_index
 
+from vsrkit.errors import WeightsError
 from vsrkit.hardware.device import Precision
 from vsrkit.inference.engine import Engine, upscale_frames
 from vsrkit.models.layers.deform import deform_attention
@@ -115,6 +116,15 @@ def test_an_authors_file_is_recognised(tmp_path):
     assert load_model(tmp_path / "001_RVRT.pth").config.heads == 12
     for name, value in model.state_dict().items():
         assert torch.equal(loaded.state_dict()[name], value)
+
+
+def test_a_file_without_some_of_its_tensors_is_reported_by_name(tmp_path, tiny):
+    tensors = {public_name(n): v for n, v in tiny.state_dict().items()}
+    kept = {n: v for n, v in tensors.items() if not n.startswith("backbone.")}
+    torch.save(kept, tmp_path / "part.pth")
+    with pytest.raises(WeightsError, match=r"lacks some, .*'backbone\.backward_1\..*'\)$") as error:
+        load_model(tmp_path / "part.pth")
+    assert "\n" not in str(error.value)
 
 
 def test_configurations_that_cannot_work():

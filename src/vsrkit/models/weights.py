@@ -27,9 +27,9 @@ WRAPPERS = ("module.", "_orig_mod.")  # of data-parallel training and of `torch.
 GENERATORS = ("generator_ema.", "generator.")
 # Tensors that some training frameworks store beside the network: counters, data means, losses.
 BOOKKEEPING = re.compile(
-    r"(module\.)?((generator\.)?step_counter$|data_preprocessor\.|pixel_loss\.)"
+    r"(module\.)?((generator(_ema)?\.)?(step_counter|steps|n_averaged)$"
+    r"|data_preprocessor\.|pixel_loss\.)"
 )
-
 
 # Buffers that are the same in every file of a network; some files leave them out.
 CONSTANTS = ("mean", "std")

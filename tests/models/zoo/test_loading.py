@@ -58,6 +58,12 @@ def same_weights(a, b):
             | {"generator_ema." + k: v for k, v in s.items()}
             | {"discriminator.conv.weight": torch.ones(1), "perceptual_loss.x": torch.ones(1)}
         ),
+        lambda s: (
+            {"generator." + k: torch.zeros_like(v) for k, v in s.items()}
+            | {"generator_ema.module." + k: v for k, v in s.items()}
+            | {"generator_ema.steps": torch.ones(1), "generator_ema.step_counter": torch.ones(1)}
+        ),
+        lambda s: {"n_averaged": torch.ones(1)} | {"module." + k: v for k, v in s.items()},
         lambda s: s,
     ],
 )

@@ -170,9 +170,10 @@ def load_checkpoint(
             if config is None:
                 continue
             model = architecture.build(with_options(config, frames=frames, heads=heads)).eval()
-        except (IndexError, ValueError, ZeroDivisionError) as error:
+        except (LookupError, ValueError, ZeroDivisionError) as error:
             raise WeightsError(
-                f"{path} has the tensor names of {name}, but other shapes ({error})"
+                f"{path} has the tensor names of {name}, but lacks some, or has other shapes "
+                f"({error})"
             ) from error
         fill(model, tensors, source=str(path), public_name=architecture.public_name)
         return model
