@@ -52,7 +52,6 @@ def perceptual() -> TrainConfig:
         run_dir="runs/animesr-perceptual",
         warm_start=("runs/animesr/last.safetensors",),
         learning_rate=1e-4,
-        flow_learning_rate_scale=0.1,
         losses=Losses(
             perceptual=1.0,
             perceptual_layers="real-esrgan",

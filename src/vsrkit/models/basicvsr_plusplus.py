@@ -3,8 +3,6 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -51,13 +49,6 @@ class BasicVSRPlusPlusConfig:
 
 NTIRE = BasicVSRPlusPlusConfig(channels=128, blocks=25)
 NTIRE_DECOMPRESS = BasicVSRPlusPlusConfig(channels=128, blocks=25, same_size=True)
-
-
-class Flows(NamedTuple):
-    """Flow between neighbouring frames, (B, 2, H, W) each: T - 1 in either direction."""
-
-    to_next: list[Tensor]  # from frame i to i + 1
-    to_prev: list[Tensor]  # from frame i + 1 to i
 
 
 class BasicVSRPlusPlus(nn.Module):
@@ -123,7 +114,7 @@ class BasicVSRPlusPlus(nn.Module):
         """
         start, stop, _ = (keep or slice(None)).indices(clip.shape[1])
         frames = clip.unbind(1)
-        flows = self._flows([self._at_feature_size(frame) for frame in frames])
+        flows = self.spynet.to_neighbours([self._at_feature_size(frame) for frame in frames])
         features = [[self.feat_extract(frame)] for frame in frames]
         for branch in BRANCHES[:-1]:
             for i, found in self._run_pass(branch, features, flows):
@@ -143,17 +134,18 @@ class BasicVSRPlusPlus(nn.Module):
             return frame
         return resize(frame, (frame.shape[-2] // 4, frame.shape[-1] // 4), mode="bicubic")
 
-    def _flows(self, frames: Sequence[Tensor]) -> Flows:
-        pairs = list(pairwise(frames))
-        return Flows([self.spynet(a, b) for a, b in pairs], [self.spynet(b, a) for a, b in pairs])
-
     def _run_pass(
-        self, branch: str, features: Sequence[Sequence[Tensor]], flows: Flows
+        self,
+        branch: str,
+        features: Sequence[Sequence[Tensor]],
+        flows: tuple[Sequence[Tensor], Sequence[Tensor]],
     ) -> Iterator[tuple[int, Tensor]]:
         """Frame numbers and features (B, C, H, W) of one pass, in the order of the pass.
 
         features: for each frame its own features and those of the finished passes
+        flows: from each frame but the last to the next one, and back, (B, 2, H, W) each
         """
+        to_next, to_prev = flows
         backward = branch.startswith("backward")
         numbers = range(len(features))
         near = far = torch.zeros_like(features[0][0])  # of the last step and the one before it
@@ -161,7 +153,7 @@ class BasicVSRPlusPlus(nn.Module):
         for step, i in enumerate(reversed(numbers) if backward else numbers):
             aligned = near
             if step > 0:
-                flow = flows.to_next[i] if backward else flows.to_prev[i - 1]
+                flow = to_next[i] if backward else to_prev[i - 1]
                 far_flow = torch.zeros_like(flow) if step == 1 else compose_flows(flow, last_flow)
                 align = self.deform_align[branch]
                 aligned = align(features[i][0], near, far, flow, far_flow)

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from math import isqrt
 
 import torch
@@ -11,13 +10,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vsrkit.models.anatomy import Anatomy, Attention, Flow, Place, Stage, Switch, Tap, passthrough
+from vsrkit.models.basicvsr_plusplus import BRANCHES
 from vsrkit.models.layers.blocks import TwoStageTail, conv3x3, upsample_bilinear
 from vsrkit.models.layers.flow import SPyNet, compose_flows, spynet_basicsr_name, warp
 from vsrkit.models.layers.swin import SwinBlock, WindowAttention
 from vsrkit.models.spec import Segments, Spec, mirror_to
 from vsrkit.models.weights import Rules, apply_rules, count_matching
 
-BRANCHES = ("backward_1", "forward_1", "backward_2", "forward_2")
 PATCH = 8  # side of the patches that are moved as a whole; independent of the window
 SLOTS = 3  # frames that attend to each other: one step away, current, two steps away
 # The authors' code has these layers in every branch, and their files the weights; none is used.
@@ -90,7 +89,7 @@ class PSRT(nn.Module):
         """
         frames = clip.unbind(1)
         start, stop, _ = (keep or slice(None)).indices(len(frames))
-        to_next, to_prev = self.flows(frames)
+        to_next, to_prev = self.spynet.to_neighbours(frames)
         # A branch replaces the features of the one before: only these are held.
         features = [self.first(frame) for frame in frames]
         for name, branch in self.branches.items():
@@ -102,11 +101,6 @@ class PSRT(nn.Module):
         return torch.stack(
             [self.reconstruct(frames[i], features[i]) for i in range(start, stop)], 1
         )
-
-    def flows(self, frames: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
-        """Flows from every frame but the last to the next one, and back: (B, 2, H, W) each."""
-        pairs = list(pairwise(frames))
-        return [self.spynet(a, b) for a, b in pairs], [self.spynet(b, a) for a, b in pairs]
 
     def _run(
         self,

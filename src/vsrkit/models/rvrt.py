@@ -10,11 +10,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vsrkit.models.anatomy import Anatomy, Attention, Flow, Place, Stage, Switch, Tap
+from vsrkit.models.basicvsr_plusplus import BRANCHES
 from vsrkit.models.layers.blocks import activated, conv3x3, upsample_bilinear
 from vsrkit.models.layers.deform import deform_attention
 from vsrkit.models.layers.flow import SPyNet, compose_flows, warp
 from vsrkit.models.layers.swin import Mlp, SwinBlock
-from vsrkit.models.psrt import BRANCHES, without_attention
+from vsrkit.models.psrt import without_attention
 from vsrkit.models.spec import Segments, Spec
 
 CLIP = 2  # frames that are processed at once
@@ -123,9 +124,7 @@ class RVRT(nn.Module):
         frames = list(clip.unbind(1))
         start, stop, _ = (keep or slice(None)).indices(len(frames))
         frames += frames[-1:] * (len(frames) % CLIP)
-        # By visiting order: flows from every frame but the first to the one before it.
-        forward = [self.spynet(b, a) for a, b in pairwise(frames)]
-        backward = [self.spynet(a, b) for a, b in pairwise(frames)][::-1]
+        to_next, to_prev = self.spynet.to_neighbours(frames)
         extracted = [self.extract(frame, 1) for frame in frames]
         pairs = zip(extracted[::CLIP], extracted[1::CLIP], strict=True)
         features = [[torch.stack(pair, 1).flatten(0, 1) for pair in pairs]]
@@ -133,7 +132,7 @@ class RVRT(nn.Module):
         guides: dict[str, list[Guides]] = {}
         for name in BRANCHES:
             direction = name[:-2]
-            flows = forward if direction == "forward" else backward
+            flows = to_prev if direction == "forward" else to_next[::-1]
             known = guides.get(direction)
             end = -(-stop // CLIP) if name == BRANCHES[-1] else len(features[0])
             done, guides[direction] = self._run(name, features, flows, known, end)

@@ -5,7 +5,7 @@ Convention: a flow is (N, 2, H, W) in pixels, channel 0 = u (right), channel 1 =
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Literal
 
@@ -134,6 +134,11 @@ class SPyNet(nn.Module):
         flow = self._coarse_to_fine(resize(reference, size), resize(neighbour, size))
         u, v = resize(flow, (h, w)).unbind(1)
         return torch.stack([u * (w / size[1]), v * (h / size[0])], 1)
+
+    def to_neighbours(self, frames: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+        """Flows from each frame (N, 3, H, W) but the last to the next one, and back."""
+        pairs = list(pairwise(frames))
+        return [self(a, b) for a, b in pairs], [self(b, a) for a, b in pairs]
 
     def _coarse_to_fine(self, reference: Tensor, neighbour: Tensor) -> Tensor:
         references = self._pyramid(reference)
