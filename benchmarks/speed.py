@@ -8,9 +8,10 @@
     python benchmarks/speed.py windows        overlapping windows with and without the window cache
     python benchmarks/speed.py deform         deformable and plain convolution of the same shapes
 
-Each prints a table and writes benchmarks/results/speed-<suite>.json (-part with --models). Times
-are the best of a few interleaved rounds, because other processes on the machine only make a run
-slower. On a busy machine, `zoo --cpu-time` uses one thread and counts processor time.
+Each prints a table and writes benchmarks/results/speed-<suite>.json. Times are the best of a few
+interleaved rounds, because other processes on the machine only make a run slower. On a busy
+machine, `zoo --cpu-time` uses one thread and counts processor time; the file of `zoo` holds a run
+of either kind, in which a measured entry replaces its old row.
 """
 
 import argparse
@@ -281,6 +282,20 @@ def zoo_suite(rounds: int, names: Sequence[str] = (), *, cpu_time: bool = False)
     return {"size": f"{h}x{w}", "cpu_time": cpu_time, "rows": rows}
 
 
+def merge_runs(path: Path, run: dict[str, Any]) -> dict[str, Any]:
+    """Return the runs of a results file, with one row replaced for every row of `run`.
+
+    A file has at most two runs: of the time that passes, and of processor time.
+    """
+    runs = json.loads(path.read_text(encoding="utf-8"))["runs"] if path.exists() else []
+    measured = {row["model"] for row in run["rows"]}
+    for old in runs:
+        if old["cpu_time"] == run["cpu_time"]:
+            kept = [row for row in old["rows"] if row["model"] not in measured]
+            run = {**run, "rows": kept + run["rows"]}
+    return {"runs": [r for r in runs if r["cpu_time"] != run["cpu_time"]] + [run]}
+
+
 def _clip_length(model: Any) -> tuple[int, int]:
     """Return the number of frames to run, and how many of them are output."""
     match model.spec.context:
@@ -378,12 +393,11 @@ def main() -> None:
         "vsrkit": __version__,
     }
     RESULTS.mkdir(exist_ok=True)
-    path = RESULTS / f"speed-{arguments.suite}{'-part' if arguments.models else ''}.json"
-    if arguments.models and path.exists():  # keep the other entries
-        measured = {row["model"] for row in result["rows"]}
-        kept = json.loads(path.read_text(encoding="utf-8"))["rows"]
-        result["rows"] = [row for row in kept if row["model"] not in measured] + result["rows"]
-    path.write_text(json.dumps({"machine": machine, **result}, indent=2) + "\n", encoding="utf-8")
+    path = RESULTS / f"speed-{arguments.suite}.json"
+    result = {"machine": machine, **result}
+    if arguments.suite == "zoo":
+        result = merge_runs(path, result)
+    path.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
     print(f"written to {path}")
 
 

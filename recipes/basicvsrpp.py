@@ -3,8 +3,8 @@
     torchrun --nproc-per-node 8 -m vsrkit train recipes/basicvsrpp.py --set data_root=REDS
 
 `REDS` is the folder with `train_sharp` and `val_sharp`. One clip on each of 8 GPUs: 600,000 steps
-on 30 frames of REDS without REDS4, or `vimeo90k()`, 300,000 steps on septuplets. The authors also
-append the seven frames of a septuplet in reverse order; here, clips have 7 frames.
+on 30 frames of REDS without REDS4, or `vimeo90k()`, 300,000 steps on septuplets, each followed by
+its frames in reverse order.
 """
 
 from dataclasses import replace
@@ -46,5 +46,6 @@ def vimeo90k() -> TrainConfig:
         data=(Source(path="vimeo90k-train"),),  # validated on 64 septuplets of it
         steps=300_000,
         frames=7,
+        mirrored=True,
         flow_frozen_steps=0,
     )

@@ -4,8 +4,7 @@
 
 One clip on each of 8 GPUs: 600,000 steps on 16 frames of REDS without REDS4 (000, 011, 015 and
 020); `frames6()`, the same on 6 frames and with 300,000 steps; or `vimeo90k()`, 300,000 steps on
-septuplets, from the weights of the first. The authors also append the seven frames of a septuplet
-in reverse order; here, clips have 7 frames.
+septuplets, each followed by its frames in reverse order, from the weights of the first.
 """
 
 from dataclasses import replace
@@ -55,6 +54,7 @@ def vimeo90k() -> TrainConfig:
         data=(Source(path="vimeo90k-train"),),  # validated on 64 septuplets of it
         steps=300_000,
         frames=7,
+        mirrored=True,
         learning_rate=1e-4,
         flow_learning_rate_scale=0.25,
         flow_frozen_steps=0,

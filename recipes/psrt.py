@@ -3,9 +3,9 @@
     torchrun --nproc-per-node 8 -m vsrkit train recipes/psrt.py --set data_root=REDS
 
 One clip on each of 8 GPUs: 600,000 steps on 16 frames of REDS without REDS4 (000, 011, 015 and
-020), or `vimeo90k()`, 300,000 steps on septuplets. The authors also append the seven frames of a
-septuplet in reverse order; here, clips have 7 frames. They train the flow network at an eighth of
-the learning rate, which has no effect: features move by whole pixels, so that it gets no gradient.
+020), or `vimeo90k()`, 300,000 steps on septuplets, each followed by its frames in reverse order.
+The authors train the flow network at an eighth of the learning rate, which has no effect: features
+move by whole pixels, so that it gets no gradient.
 """
 
 from dataclasses import replace
@@ -49,6 +49,7 @@ def vimeo90k() -> TrainConfig:
         data=(Source(path="vimeo90k-train"),),  # validated on 64 septuplets of it
         steps=300_000,
         frames=7,
+        mirrored=True,
         learning_rate=1e-4,
         flow_learning_rate_scale=0.25,
         flow_frozen_steps=0,

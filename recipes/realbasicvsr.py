@@ -5,9 +5,9 @@
     torchrun --nproc-per-node 8 -m vsrkit train recipes/realbasicvsr.py:perceptual \
         --set data_root=REDS
 
-300,000 steps on 30 frames of REDS, 2 clips on each of 8 GPUs, a constant learning rate, a fixed
-flow network, averaged weights. It differs from the authors' stage 1: clips are not 15 frames and
-their mirror image, HR frames are not sharpened, there is no loss on the cleaned frames, and the
+300,000 steps on 15 frames of REDS, each clip followed by its frames in reverse order, 2 clips on
+each of 8 GPUs, a constant learning rate, a fixed flow network, averaged weights. It differs from
+the authors' stage 1: HR frames are not sharpened, there is no loss on the cleaned frames, and the
 degradation `realistic` has one round of blur, resizing, noise and compression instead of two.
 Stage 2 makes most of the detail of the published weights: 150,000 steps with perceptual and
 adversarial losses, one clip on each GPU. It differs in the same points, and VGG16 takes the place
@@ -31,7 +31,8 @@ def config() -> TrainConfig:
         degradation="realistic",
         steps=300_000,
         batch_size=2,
-        frames=30,
+        frames=15,
+        mirrored=True,
         crop=64,
         optimizer="adam",
         learning_rate=1e-4,

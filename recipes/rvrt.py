@@ -3,9 +3,8 @@
     torchrun --nproc-per-node 8 -m vsrkit train recipes/rvrt.py --set data_root=REDS
 
 One clip on each of 8 GPUs: 600,000 steps on 30 frames of REDS without REDS4 (000, 011, 015 and
-020), or `vimeo90k()`, 300,000 steps on septuplets, from the weights of the first. The authors also
-append the seven frames of a septuplet in reverse order; here, clips have 7 frames, of which the
-network uses the last one twice.
+020), or `vimeo90k()`, 300,000 steps on septuplets, each followed by its frames in reverse order,
+from the weights of the first.
 """
 
 from dataclasses import replace
@@ -49,6 +48,7 @@ def vimeo90k() -> TrainConfig:
         data=(Source(path="vimeo90k-train"),),  # validated on 64 septuplets of it
         steps=300_000,
         frames=7,
+        mirrored=True,
         reversal=True,
         learning_rate=2e-4,
         flow_frozen_steps=0,

@@ -48,6 +48,14 @@ def panned():
     return torch.stack([picture[..., 4 * t : 4 * t + 64] for t in range(4)])[None]
 
 
+def test_mirrored_clips_are_followed_by_their_frames_in_reverse_order(preset):
+    lr, hr = torch.rand(2, 3, 3, 16, 16), torch.rand(2, 3, 3, 64, 64)
+    plain = ModelLoss(preset, [Charbonnier()])
+    mirrored = ModelLoss(preset, [Charbonnier()], mirrored=True)
+    both = [torch.stack([clip[:, t] for t in (0, 1, 2, 2, 1, 0)], 1) for clip in (lr, hr)]
+    assert mirrored(lr, hr) == plain(*both) != plain(lr, hr)
+
+
 def to_prev(pixels):
     flow = torch.zeros(1, 3, 2, 16, 16)
     flow[:, :, 0] = pixels

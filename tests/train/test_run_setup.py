@@ -113,6 +113,12 @@ def test_frames_and_crop_are_changed_for_the_model(config, caplog):
     assert caplog.messages[-1] == "frames and crop changed for the model: 5 frames of 64x64"
 
 
+def test_mirrored_clips_are_for_recurrent_models(config):
+    assert plan_run(config(mirrored=True), ALONE, resume=False).config.mirrored
+    with pytest.raises(ConfigError, match="recurrent models; set it to false for edvr-m"):
+        plan_run(config(model="edvr-m", mirrored=True), ALONE, resume=False)
+
+
 @pytest.mark.parametrize("precision", ["bfloat16", "float16"])
 def test_sixteen_bits_train_and_resume_exactly(config, tmp_path, precision):
     straight = config(

@@ -12,6 +12,7 @@ from vsrkit.hardware.device import Precision, autocast
 from vsrkit.hardware.memory import format_size, free_memory
 from vsrkit.train.compose_loss import compose_loss, set_loss_layout
 from vsrkit.train.config import TrainConfig
+from vsrkit.train.losses import mirror_in_time
 from vsrkit.train.processes import Processes
 from vsrkit.train.settings import ConfigError
 
@@ -87,7 +88,8 @@ def clip_bytes(model: nn.Module, config: TrainConfig, precision: Precision, devi
     """
     lr = torch.rand(1, config.frames, 3, config.crop, config.crop, device=device)
     if config.losses.pixels_only:
-        kept = kept_bytes(model, lambda: model(lr), autocast(precision, device))
+        seen = mirror_in_time(lr) if config.mirrored else lr
+        kept = kept_bytes(model, lambda: model(seen), autocast(precision, device))
     else:
         scale: int = model.spec.scale  # type: ignore[union-attr, assignment]
         loss = compose_loss(model, config, None, scale)

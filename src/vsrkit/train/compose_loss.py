@@ -41,7 +41,7 @@ def compose_loss(
     if not config.losses.pixels_only and not config.flow_learning_rate_scale:
         for network in flow_networks(model):  # saves its backward pass
             network.requires_grad_(False)
-    return ModelLoss(model, list(_terms(config, scale)))
+    return ModelLoss(model, list(_terms(config, scale)), mirrored=config.mirrored)
 
 
 def _terms(config: TrainConfig, scale: int) -> Iterator[Term]:

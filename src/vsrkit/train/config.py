@@ -148,6 +148,9 @@ class TrainConfig(Validated):
     """Flip horizontally, vertically and transpose, each with probability 1/2."""
     reversal: bool = True
     """Reverse clips in time with probability 1/2."""
+    mirrored: bool = False
+    """Append the frames of each clip in reverse order, so that a model sees twice as many; for
+    recurrent models."""
 
     losses: Annotated[Losses, BeforeValidator(_as_losses)] = Losses()
     """Weights and options of the terms of the loss: pixel, perceptual, gan, steadiness,
@@ -238,6 +241,8 @@ class TrainConfig(Validated):
                 'losses are not used with teacher_mode = "features"; remove them, or set '
                 'teacher_mode = "frames"'
             )
+        if self.mirrored and self.learns_features:
+            raise ConfigError('mirrored clips are not used with teacher_mode = "features"')
         if not self.losses.pixels_only and self.sums_clips:
             raise ConfigError('losses with several terms need loss_reduction = "mean"')
         if self.losses.grid and self.crop < GRID_PERIODS:

@@ -63,10 +63,12 @@ class ModelLoss(nn.Module):
     Args:
         model: the model; terms that need flow are only for the presets, whose flow is used.
         terms: of the loss.
+        mirrored: whether the model gets every clip followed by its frames in reverse order.
     """
 
-    def __init__(self, model: nn.Module, terms: Sequence[Term]) -> None:
+    def __init__(self, model: nn.Module, terms: Sequence[Term], *, mirrored: bool = False) -> None:
         super().__init__()
+        self.mirrored = mirrored
         self.along_flow = any(term.needs_flow for term in terms)
         if self.along_flow and not isinstance(model, AlongFlow):
             raise VsrkitError(
@@ -77,6 +79,8 @@ class ModelLoss(nn.Module):
 
     def forward(self, lr: Tensor, target: Tensor) -> Terms:
         """(B, T, 3, H, W) and (B, T, 3, sH, sW) -> all terms."""
+        if self.mirrored:
+            lr, target = mirror_in_time(lr), mirror_in_time(target)
         output = self._run(lr, target)
         return {name: value for term in self.terms for name, value in term(output).items()}
 
@@ -89,6 +93,11 @@ class ModelLoss(nn.Module):
         sr = torch.stack(self.model.along(frames, *flows), 1)
         to_prev, to_next = (torch.stack([f for f in each if f is not None], 1) for each in flows)
         return Output(sr, target, to_prev, to_next)
+
+
+def mirror_in_time(clip: Tensor) -> Tensor:
+    """A clip followed by its frames in reverse order: (B, T, C, H, W) -> (B, 2T, C, H, W)."""
+    return torch.cat([clip, clip.flip(1)], 1)
 
 
 def matching_frames(hr: Tensor, sr: Tensor) -> Tensor:

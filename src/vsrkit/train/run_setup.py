@@ -273,6 +273,8 @@ def compile_loss(loss: nn.Module, scale: int, plan: Plan, processes: Processes) 
 
 def fit_to_model(config: TrainConfig, spec: Spec) -> TrainConfig:
     """The config with `frames` and `crop` changed to values that the model accepts."""
+    if config.mirrored and isinstance(spec.context, Window):
+        raise ConfigError(f"mirrored is for recurrent models; set it to false for {config.model}")
     frames, crop = max(config.frames, spec.min_frames), max(config.crop, spec.minimum)
     if isinstance(spec.context, Window) and spec.context.size > 1:
         frames = spec.context.size
