@@ -16,9 +16,9 @@ from vsrkit.models.zoo.listing import CountOnly, count_facts
 from vsrkit.support import demo
 
 
-def run(*arguments, check=True):
+def run(*arguments):
     return subprocess.run(
-        [sys.executable, "-m", "vsrkit", *arguments], capture_output=True, text=True, check=check
+        [sys.executable, "-m", "vsrkit", *arguments], capture_output=True, text=True, check=True
     )
 
 
@@ -140,10 +140,11 @@ def test_help_is_quick():
 
 
 @pytest.mark.parametrize("command", [("models",), ("weights", "list")])
-def test_names_and_licences_are_whole_on_a_terminal_of_80_columns(monkeypatch, command):
+def test_names_and_licences_are_whole_on_a_terminal_of_80_columns(monkeypatch, capsys, command):
     monkeypatch.setenv("COLUMNS", "80")
-    out = run(*command).stdout
-    rows = json.loads(run(*command, "--json").stdout)
+    _, out, _ = run_inside(monkeypatch, capsys, *command)
+    _, listed, _ = run_inside(monkeypatch, capsys, *command, "--json")
+    rows = json.loads(listed)
     words = [word for row in rows for word in (row.get("name"), row["licence"])]
     assert [word for word in words if word not in out] == []
 
@@ -164,9 +165,9 @@ def test_paragraphs_of_help_fit_a_terminal_of_80_columns():
 @pytest.mark.parametrize(
     "command", [("weights", "get", "nothing"), ("finetune", "missing.mp4", "-o", "a.safetensors")]
 )
-def test_an_error_below_a_progress_bar_is_one_line_without_a_terminal(command):
-    out = run(*command, check=False)
-    assert out.returncode == 1
-    assert out.stdout == ""
-    assert out.stderr.startswith("vsrkit: ")
-    assert out.stderr.count("\n") == 1
+def test_an_error_below_a_progress_bar_is_one_line_without_a_terminal(monkeypatch, capsys, command):
+    code, out, err = run_inside(monkeypatch, capsys, *command)
+    assert code == 1
+    assert out == ""
+    assert err.startswith("vsrkit: ")
+    assert err.count("\n") == 1

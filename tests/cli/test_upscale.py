@@ -263,11 +263,11 @@ def test_ctrl_c_exits_130_and_the_job_is_resumed(tmp_path, stage):
     """A real process, a real signal."""
     source = write_clip(tmp_path / "in.mkv", frames=130, width=16, height=16)
     words = [
-        *(sys.executable, "-m", "vsrkit", "upscale", "-i", str(source)),
-        *("-o", str(tmp_path / "out.mkv"), "-m", "bicubic", "--json-progress", "--tile", "0"),
+        *("-i", str(source), "-o", str(tmp_path / "out.mkv"), "-m", "bicubic"),
+        *("--json-progress", "--tile", "0"),
     ]
     child = subprocess.Popen(
-        words,
+        [sys.executable, "-m", "vsrkit", "upscale", *words],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -283,6 +283,6 @@ def test_ctrl_c_exits_130_and_the_job_is_resumed(tmp_path, stage):
     assert child.returncode == 130, said
     assert "run the same command to resume" in said
     assert not (tmp_path / "out.mkv").exists()
-    again = subprocess.run(words, capture_output=True, text=True)
-    assert again.returncode == 0
+    again = run(*words)
+    assert again.exit_code == 0
     assert ("of them in an earlier run" in again.stderr) == (stage == "upscale")
