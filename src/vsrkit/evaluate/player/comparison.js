@@ -68,13 +68,14 @@ export class Comparison {
     const kept = layers.length === this.layers.length;
     if (width !== this.width || height !== this.height) this.centre = { x: 0.5, y: 0.5 };
     Object.assign(this, { width, height });
-    for (const child of [...this.stage.children]) child.remove();
+    for (const child of [...this.stage.children]) if (!this.dividers.includes(child)) child.remove();
     this.layers = layers.map(({ name, element, shown = true }, index) => {
       const layer = { name, element, shown: kept ? this.layers[index].shown : shown };
       layer.slot = make("div", "slot");
       layer.tag = make("span", "tag", name);
       layer.slot.append(element);
-      this.stage.append(layer.slot, layer.tag);
+      this.stage.insertBefore(layer.slot, this.dividers[0] ?? null);
+      this.stage.insertBefore(layer.tag, this.dividers[0] ?? null);
       return layer;
     });
     this.#buildChoices();
@@ -115,18 +116,22 @@ export class Comparison {
     if (count !== this.positions.length) {
       this.positions = Array.from({ length: count }, (_, index) => (index + 1) / (count + 1));
     }
-    for (const divider of this.dividers) divider.remove();
-    this.dividers = this.positions.map((_, index) => {
-      const divider = make("div", "divider");
-      divider.tabIndex = 0;
-      divider.setAttribute("role", "slider");
+    while (this.dividers.length > count) this.dividers.pop().remove();
+    while (this.dividers.length < count) this.#addDivider(this.dividers.length);  // the others keep the focus
+    for (const [index, divider] of this.dividers.entries()) {
       divider.setAttribute("aria-label", "Divider between " + shown[index].name + " and " + shown[index + 1].name);
-      divider.setAttribute("aria-valuemin", 0);
-      divider.setAttribute("aria-valuemax", 100);
-      divider.addEventListener("keydown", event => this.#dividerKey(event, index));
-      this.stage.append(divider);
-      return divider;
-    });
+    }
+  }
+
+  #addDivider(index) {
+    const divider = make("div", "divider");
+    divider.tabIndex = 0;
+    divider.setAttribute("role", "slider");
+    divider.setAttribute("aria-valuemin", 0);
+    divider.setAttribute("aria-valuemax", 100);
+    divider.addEventListener("keydown", event => this.#dividerKey(event, index));
+    this.dividers.push(divider);
+    this.stage.append(divider);
   }
 
   #dividerKey(event, index) {

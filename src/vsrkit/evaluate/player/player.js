@@ -7,6 +7,18 @@ const FAR = 0.25;  // seconds apart from which a video is moved; below, its spee
 const STEADY = 0.3;  // largest change of speed
 const AHEAD = 3;  // frames that are fetched before they are shown, without videos
 const SPEEDS = [0.1, 0.25, 0.5, 1, 2];
+const SLOW_MS = 400;  // after which a line says that a frame is awaited
+const PLAY = "M7 4.500v15l12-7.500z", PAUSE = "M7 5h4v14H7zM13 5h4v14h-4z";
+
+/** A filled shape in place of a sign, which some fonts lack. */
+function drawing(shape) {
+  const space = "http://www.w3.org/2000/svg", svg = document.createElementNS(space, "svg"), path = document.createElementNS(space, "path");
+  svg.setAttribute("viewBox", "0 0 24 24");
+  svg.setAttribute("aria-hidden", "true");
+  path.setAttribute("d", shape);
+  svg.append(path);
+  return svg;
+}
 
 /** Seconds as 1:02:03.45 */
 export function clockText(seconds) {
@@ -28,6 +40,7 @@ export class Player {
     this.frame = 0;
     this.playing = false;
     this.turn = 0;  // counts requests to show something; older ones are dropped
+    this.showing = null;  // the request that is being answered
     this.loaded = null;  // the part whose clip the videos have, with its times
     this.broken = false;  // the browser cannot play these videos after all
     this.media = { total: 1, fps: 25, width: 1, height: 1, source: null, source_start_s: 0, parts: [] };
@@ -44,12 +57,13 @@ export class Player {
       return stack;
     });
     this.#buildTransport();
-    this.element.addEventListener("keydown", event => this.#key(event));
+    this.element.addEventListener("keydown", event => this.key(event));
   }
 
   #buildTransport() {
     const transport = make("div", "transport"), buttons = make("div"), track = make("div", "track");
-    this.playButton = makeButton("\u25b6", "Play", () => this.toggle());
+    this.playButton = makeButton("", "Play", () => this.toggle());
+    this.playButton.append(drawing(PLAY));
     this.slider = make("input");
     Object.assign(this.slider, { type: "range", min: 0, max: 0, step: 1, value: 0 });
     this.slider.setAttribute("aria-label", "Frame");
@@ -97,7 +111,7 @@ export class Player {
     }));
     this.playButton.disabled = media.parts.length === 0;
     if (clips !== this.#hasVideo && !this.broken) this.pause();
-    if (!this.playing && (first || this.images[RESULT].hidden)) this.show(this.frame);
+    if (!this.playing && this.showing === null && (first || this.images[RESULT].hidden)) this.show(this.frame);
   }
 
   get #hasVideo() {
@@ -120,12 +134,17 @@ export class Player {
     if (!this.media.parts.length) return;
     const turn = ++this.turn;
     this.#setFrame(this.#nearest(frame));
+    this.showing = turn;
+    const slow = this.#sayIfSlow(turn);
     try {
       const pictures = this.#showPictures(turn);
       if (this.#hasVideo) await this.#seek(turn);
       await pictures;
     } catch (error) {
       if (turn === this.turn) this.#say(error.message || "this frame cannot be shown");
+    } finally {
+      clearTimeout(slow);
+      if (this.showing === turn) this.showing = null;
     }
   }
 
@@ -208,7 +227,7 @@ export class Player {
 
   #setPlaying(playing) {
     this.playing = playing;
-    this.playButton.textContent = playing ? "\u23f8\ufe0e" : "\u25b6";
+    this.playButton.replaceChildren(drawing(playing ? PAUSE : PLAY));
     this.playButton.setAttribute("aria-label", playing ? "Pause" : "Play");
     this.playButton.title = playing ? "Pause" : "Play";
   }
@@ -242,6 +261,7 @@ export class Player {
         image.src = pictures[side].src;
         image.hidden = false;
       }
+      this.#say("");
       const rest = 1000 / this.media.fps / Number(this.speed.value) - (performance.now() - begin);
       await new Promise(done => setTimeout(done, Math.max(0, rest)));
       if (turn !== this.turn) return;
@@ -251,9 +271,11 @@ export class Player {
   }
 
   async #playVideos(turn) {
-    await this.#seek(turn);
+    const slow = this.#sayIfSlow(turn);
+    await this.#seek(turn).finally(() => clearTimeout(slow));
     if (turn !== this.turn) return;
     await Promise.all(this.videos.map(video => video.play()));
+    this.#say("");
     for (const image of this.images) image.hidden = true;
     const tick = () => {
       if (turn !== this.turn) return;
@@ -306,13 +328,19 @@ export class Player {
     this.show(this.frame);
   }
 
+  /** Tell that something is awaited, unless the timer that is returned is cleared soon. */
+  #sayIfSlow(turn) {
+    return setTimeout(() => turn === this.turn && this.#say("Frame " + (this.frame + 1) + " is being read\u2026"), SLOW_MS);
+  }
+
   #say(line) {
     const text = line || (this.broken ? "This browser cannot play these videos; single frames are shown." : "");
     this.message.textContent = text;
     this.message.hidden = !text;
   }
 
-  #key(event) {
+  /** What a key does; the page may pass on those that are pressed elsewhere. */
+  key(event) {
     if (event.ctrlKey || event.metaKey || event.altKey || event.target === this.speed) return;
     if (event.key === ",") this.step(-1);
     else if (event.key === ".") this.step(1);

@@ -32,6 +32,7 @@ export class WatchView {
       el("p", { class: "back" }, el("a", { href: "#/queue", text: "Queue" })), el("div", {}, this.heading, this.figures), this.bar, this.note, this.player.element,
       this.help, this.result);
     const { signal } = this.closing;
+    window.addEventListener("keydown", event => event.target.matches("body, main, h1") && this.player.key(event), { signal });
     for (const name of ["jobs", "loaded"]) store.addEventListener(name, () => this.#showJob(), { signal });
     this.#showJob();
     this.#ask();
