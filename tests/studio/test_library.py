@@ -2,6 +2,7 @@
 
 import io
 import os
+import shutil
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from tests.clips import noise_picture, write_clip, write_rich_clip
 from tests.studio.conftest import running_studio, videos
 
 from vsrkit.errors import VideoError
-from vsrkit.studio import library
+from vsrkit.studio import library, media
 from vsrkit.studio.workers import WorkerError
 from vsrkit.video.probe import probe
 from vsrkit.video.read import read_video
@@ -169,7 +170,32 @@ def test_thumbnails_and_strips_are_small_and_turned(client, folder):
     assert pixels(client.get(f"/api/videos/{video['id']}/frame")).shape == (64, 32, 3)
 
 
-@pytest.mark.parametrize("query", ["t=x", "t=nan", "t=1e99", "width=0", "width=9999", "width=x"])
+def test_a_full_disk_does_not_make_a_video_broken(folder, monkeypatch):
+    def fail(*_):
+        raise OSError(28, "No space left on device")
+
+    write_clip(folder / "a.mp4")
+    with monkeypatch.context() as patch:
+        patch.setattr(media, "write_atomically", fail)
+        with running_studio(folder) as client:
+            assert videos(client)["a.mp4"]["state"] == "broken"
+    with running_studio(folder) as client:
+        assert videos(client)["a.mp4"]["state"] == "ready"
+
+
+def test_a_disk_that_is_gone_has_a_line(client, folder):
+    shutil.rmtree(folder)
+    answer = client.post("/api/uploads", json={"name": "a.mp4", "size": 1})
+    assert (answer.status_code, answer.json()["error"].count("\n")) in [(404, 0), (507, 0)]
+    answer = client.put("/api/queue", json={"paused": True})
+    assert answer.status_code == 507
+    assert "disk full or gone" in answer.json()["error"]
+    assert client.get("/api/library").json()["folders"][0]["videos"] == []
+
+
+@pytest.mark.parametrize(
+    "query", ["t=x", "t=nan", "t=1e99", "width=0", "width=9999", "width=x", "width=²"]
+)
 def test_wrong_values_are_refused(client, folder, query):
     write_clip(folder / "a.mp4")
     video = videos(client)["a.mp4"]["id"]

@@ -1,7 +1,9 @@
 """Watching: what is finished of a job is what the result will be, frame by frame."""
 
 import io
+from base64 import b64encode
 from fractions import Fraction
+from hashlib import sha256
 from pathlib import Path
 
 import av
@@ -98,6 +100,8 @@ def test_finished_parts_are_those_of_the_result(folder):
             "frames/100/source.png",
         ):
             assert client.get(f"{path}/{missing}").status_code == 404
+        for wrong in ("parts/-1", "parts/x", "parts/" + "9" * 5000, "frames/²/source.png"):
+            assert client.get(f"{path}/{wrong}").status_code == 400
     finish(folder, job, clip, target)
     with running_studio(folder) as client:
         wait_for(client, job, "done")
@@ -175,10 +179,12 @@ def test_a_report_has_an_origin_of_its_own(folder):
         job, _ = new_job(client)
         report = client.studio.state.report(job)
         report.parent.mkdir(parents=True)
-        report.write_text("<script>alert(1)</script>")
+        report.write_text('<script>alert(1)</script><script type="module">its own</script>')
         policy = client.get(f"/api/jobs/{job}/report").headers["content-security-policy"]
         assert policy.startswith("sandbox allow-scripts; default-src 'none'")
         assert "allow-same-origin" not in policy
+        digest = b64encode(sha256(b"its own").digest()).decode()
+        assert f"; script-src 'sha256-{digest}';" in policy
 
 
 def test_results_that_were_replaced_are_not_read(folder, tmp_path):

@@ -1,6 +1,7 @@
 """The queue: order, states, and what is there again after a restart. The command is a stand-in."""
 
 import json
+import sqlite3
 import subprocess
 import sys
 import time
@@ -10,7 +11,9 @@ import pytest
 from tests.clips import write_clip
 from tests.studio.conftest import leave_running, running_studio, videos, wait_for
 
+from vsrkit.studio import queue
 from vsrkit.studio.job import Job
+from vsrkit.studio.queue import Queue
 
 # Writes five parts of ten frames, as many as a file allows; stops as the command does.
 COMMAND = """
@@ -229,6 +232,8 @@ def test_a_failed_job_has_the_line_of_the_command(client, folder, steps):
         ({"jobs": [{"video": "none"}]}, 404),
         ({"jobs": [{"video": "A", "options": {"scale": 99}}]}, None),
         ({"jobs": [{"video": "A", "options": {"none": 1}}]}, 400),
+        ({"jobs": [{"video": "A", "options": []}]}, 400),
+        ({"jobs": [{"video": "A", "options": False}]}, 400),
         ({"jobs": [{"video": "A", "output": "../x.mkv"}]}, 400),
         ({"jobs": [{"video": "A", "output": "/tmp/x.mkv"}]}, 400),
         ({"jobs": [{"video": "A", "output": ".x.mkv"}]}, 400),
@@ -366,3 +371,31 @@ def test_jobs_outside_of_the_folders_do_not_run(folder, tmp_path, steps):
     with running_studio(folder) as client:
         client.put("/api/queue", json={"paused": False})
         assert "not in the folders" in wait_for(client, job, "failed")["error"]
+
+
+def test_the_queue_goes_on_after_its_disk_was_full(client, folder, steps, monkeypatch):
+    monkeypatch.setattr(queue, "AGAIN_S", 0.01)
+    save, lost = Queue._set, []
+
+    def fail_first(self, job):
+        if job.state == "running" and not lost:
+            lost.append(job)
+            raise sqlite3.OperationalError("database or disk is full")
+        return save(self, job)
+
+    monkeypatch.setattr(Queue, "_set", fail_first)
+    steps(50)
+    job = add(client)
+    wait_for(client, job, "done")
+    assert lost
+
+
+def test_a_name_that_is_too_long_has_a_line(client, folder):
+    write_clip(folder / ("x" * 251 + ".mp4"), frames=2)
+    client.put("/api/queue", json={"paused": True})
+    video = videos(client)["x" * 251 + ".mp4"]["id"]
+    answer = client.post("/api/jobs", json={"jobs": [{"video": video}]})
+    assert answer.status_code == 400
+    assert "choose a name" in answer.json()["error"]
+    answer = client.post("/api/jobs", json={"jobs": [{"video": video, "output": "short.mkv"}]})
+    assert answer.status_code == 201

@@ -1,6 +1,7 @@
 """Uploads: resumed, limited, never half-written, never over another file."""
 
 import asyncio
+import json
 
 import pytest
 from tests.clips import write_clip
@@ -75,6 +76,22 @@ def test_an_upload_that_was_complete_when_the_server_ended_becomes_a_video(folde
     with running_studio(folder) as client:
         assert client.get("/api/uploads").json() == {"uploads": []}
     assert written(folder) == ["a.mp4"]
+
+
+def test_a_file_whose_last_answer_was_lost_is_not_sent_again(client, folder):
+    (folder / "a.mp4").write_bytes(b"mine")
+    upload = declare(client, size=3, key="k").json()
+    done = send(client, upload["id"], b"new").json()
+    assert declare(client, size=3, key="k").json() == done
+    assert (done["name"], done["offset"]) == ("a-2.mp4", 3)
+    (folder / "a-2.mp4").unlink()  # deleted, so that it can be sent again
+    assert declare(client, size=3, key="k").json()["video"] is None
+
+
+def test_a_key_is_a_line(client):
+    for key in ("a\nb", "\ud800", "k" * 1001, 5):
+        body = json.dumps({"name": "a.mp4", "size": 10, "key": key})
+        assert client.post("/api/uploads", content=body).status_code == 400
 
 
 def test_no_file_is_replaced(client, folder):

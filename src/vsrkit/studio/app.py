@@ -4,6 +4,7 @@ import asyncio
 import errno
 import logging
 import re
+import sqlite3
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -53,7 +54,7 @@ STATIC_TYPES = {
     ".woff2": "font/woff2",
 }
 SIGNED_IN = '<!doctype html><meta http-equiv="refresh" content="0; url=/"><title>vsrkit</title>'
-BACKGROUND_NICE = 10
+BACKGROUND_NICE = 3
 BACKGROUND_S, MEDIA_S = 120.0, 120.0  # seconds that reading a video may take
 CLIPS_S = 3600.0  # seconds that copying a long video into another container may take
 MODELS_S = 900.0  # seconds that a preview or a plan may take for one model
@@ -125,6 +126,7 @@ class Studio:
         routes = [
             Route("/", self._index),
             Route("/login", self._login),
+            Route("/favicon.ico", self._icon),
             Route("/static/{name:path}", self._static),
             Route("/api/session", self._session),
             Route("/api/events", self._events),
@@ -154,6 +156,7 @@ class Studio:
                 VideoError: _on_video_error,
                 VsrkitError: _on_vsrkit_error,
                 OSError: _on_system_error,
+                sqlite3.Error: _on_database_error,
                 HTTPException: _on_http_error,
                 Exception: _on_bug,
             },
@@ -208,6 +211,10 @@ class Studio:
     async def _index(self, request: Request) -> Response:
         return file_answer(STATIC / "index.html", STATIC_TYPES[".html"])
 
+    async def _icon(self, request: Request) -> Response:
+        """For pages that name no icon, such as reports."""
+        return file_answer(STATIC / "icon.svg", STATIC_TYPES[".svg"])
+
     async def _static(self, request: Request) -> Response:
         match = STATIC_NAME.fullmatch(request.path_params["name"])
         if match is None or match[1] not in STATIC_TYPES:
@@ -253,7 +260,7 @@ class Studio:
         return Json(self.options.as_json())
 
     async def _check_options(self, request: Request) -> Response:
-        values = known(await read_json(request), "options").get("options") or {}
+        values = known(await read_json(request), "options").get("options")
         given, _ = self.options.check(values)
         return Json({"arguments": self.options.arguments(given)})
 
@@ -276,6 +283,12 @@ async def _on_system_error(request: Request, error: Exception) -> Response:
     full = error.errno in (errno.ENOSPC, errno.EDQUOT)
     status = 507 if full else 404 if isinstance(error, FileNotFoundError) else 400
     return refuse(status, error.strerror or "the system refused this")
+
+
+async def _on_database_error(request: Request, error: Exception) -> Response:
+    return refuse(
+        507, f"the folder of the studio cannot be written: {error}; is its disk full or gone?"
+    )
 
 
 async def _on_http_error(request: Request, error: Exception) -> Response:

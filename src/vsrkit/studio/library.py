@@ -201,7 +201,7 @@ class Library:
                 known.remarks = [f"not checked: {text}"]
             else:
                 known.error = shown(text) or type(error).__name__
-            lasting = not isinstance(error, WorkerError)  # else tried again after a restart
+            lasting = not isinstance(error, WorkerError | OSError)  # else tried after a restart
         if lasting:
             self._store(video)
         if known.info is not None and known.remarks is None:
@@ -223,10 +223,11 @@ class Library:
             None if value is None else json.dumps(value)
             for value in (known.info, known.error, known.remarks, known.strip)
         ]
-        self._database.execute(
-            "INSERT OR REPLACE INTO videos VALUES (?, ?, ?, ?, ?, ?, ?)",
-            [video, known.size, known.mtime_ns, *values],
-        )
+        with suppress(sqlite3.Error):  # a full disk; what is not stored is read again
+            self._database.execute(
+                "INSERT OR REPLACE INTO videos VALUES (?, ?, ?, ?, ?, ?, ?)",
+                [video, known.size, known.mtime_ns, *values],
+            )
 
 
 def _load(database: sqlite3.Connection) -> dict[str, Known]:

@@ -60,7 +60,12 @@ class OptionTable:
         return {"groups": [{"name": name, "options": each} for name, each in groups.items()]}
 
     def check(self, values: object) -> tuple[Given, UpscaleOptions]:
-        """Check values of a request; those that differ from the defaults, and what they mean."""
+        """Check values of a request; those that differ from the defaults, and what they mean.
+
+        values: an object; None for the defaults.
+        """
+        if values is None:
+            values = {}
         if not isinstance(values, dict):
             raise RequestError(400, "options must be an object")
         given: Given = {}

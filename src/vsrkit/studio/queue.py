@@ -1,6 +1,7 @@
 """The queue: which jobs there are, which one runs, and what may be done with each."""
 
 import asyncio
+import logging
 import sqlite3
 import time
 from collections.abc import Callable, Sequence
@@ -18,7 +19,10 @@ from vsrkit.studio.job import AT_WORK, Job
 from vsrkit.studio.process import JobProcess, kill_leftovers
 from vsrkit.studio.state_folder import StateFolder
 
+log = logging.getLogger("vsrkit")
+
 EVENT_S = 0.5  # seconds between events about the progress of a job
+AGAIN_S = 10.0  # seconds until the queue goes on after its disk was full or gone
 MOST_JOBS = 5000
 
 
@@ -128,7 +132,9 @@ class Queue:
         job = self._require(number, "tried again", "failed", "cancelled")
         self._jobs[number] = self._jobs.pop(number)
         self._store_order()
-        return self._set(replace(job, state="queued", error=None, finished=None, progress=None))
+        begun = None if job.state == "cancelled" else job.started
+        again = replace(job, state="queued", started=begun, finished=None)
+        return self._set(replace(again, error=None, progress=None))
 
     def remove(self, number: str) -> None:
         """Forget a finished job; its result stays, what it left unfinished does not."""
@@ -178,7 +184,11 @@ class Queue:
                 self._wake.clear()
                 await self._wake.wait()
                 continue
-            await self._run(job)
+            try:
+                await self._run(job)
+            except (OSError, sqlite3.Error) as error:
+                log.warning("the queue cannot write its state: %s; it tries again", error)
+                await asyncio.sleep(AGAIN_S)
 
     async def _recover(self) -> None:
         """Settle the jobs that were at work when the server ended."""
@@ -247,7 +257,7 @@ class Queue:
 
     def _keep_manifest(self, job: Job) -> None:
         """Copy what the scan found: it names the frames of the result when the job is done."""
-        with suppress(FileNotFoundError):
+        with suppress(OSError):  # not there yet, or no room; watching then scans the source
             content = job.work_folder.manifest.read_bytes()
             write_atomically(self._state.manifest(job.id), content)
 

@@ -28,8 +28,10 @@ SPARE = 256 << 20  # bytes that stay free on the disk
 class Upload:
     """A file that is being uploaded.
 
+    name: that was declared; that of the video may have a number.
     key: by which the page finds it again; None for no key.
     path: of what has arrived; of the video when all has.
+    video: its id in the library when all has arrived.
     """
 
     id: str
@@ -50,7 +52,7 @@ class Upload:
         """The upload as pages see it."""
         return {
             "id": self.id,
-            "name": shown(self.name),
+            "name": shown(self.path.name if self.video is not None else self.name),
             "size": self.size,
             "offset": self.offset,
             "video": self.video,
@@ -96,14 +98,17 @@ class Uploads:
         return self._uploads[number]
 
     def declare(self, name: str, size: int, key: str | None) -> Upload:
-        """An upload for a file: the unfinished one with these values, or a new one.
+        """An upload for a file: the one with these values, or a new one.
+
+        It may be finished: the answer to its last bytes can be lost, and two pages can send a file.
 
         name: of the file.
         size: of the file in bytes.
         key: None always makes a new one.
         """
-        for upload in self.unfinished():
-            if key is not None and (upload.name, upload.size, upload.key) == (name, size, key):
+        for upload in self._uploads.values():
+            same = key is not None and (upload.name, upload.size, upload.key) == (name, size, key)
+            if same and (upload.video is None or upload.path.is_file()):
                 return upload
         self._check(name, size)
         number = secrets.token_hex(8)
@@ -236,4 +241,4 @@ def _move(upload: Upload, folder: Path) -> Upload:
         except FileExistsError:
             continue
         upload.path.replace(target)
-        return replace(upload, name=target.name, path=target, video=identify(target))
+        return replace(upload, path=target, video=identify(target))

@@ -14,6 +14,7 @@ from vsrkit.studio.errors import RequestError
 
 LARGEST_BODY = 1 << 20  # bytes of JSON
 BODY_S = 30.0  # seconds in which it must arrive
+LONGEST_NUMBER = 16  # digits
 
 
 class Json(Response):
@@ -76,6 +77,13 @@ def number_of(text: str, name: str) -> float:
     if not abs(value) < 1e9:
         raise RequestError(400, f"{name} is out of range")
     return value
+
+
+def whole_number(text: str, name: str) -> int:
+    """A whole number in the address of a request."""
+    if not (text.isascii() and text.isdigit() and len(text) < LONGEST_NUMBER):
+        raise RequestError(400, f"{name} must be a whole number")
+    return int(text)
 
 
 def shown(path: Path | str) -> str:

@@ -7,7 +7,15 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from vsrkit.studio import media
-from vsrkit.studio.api.answers import Json, file_answer, number_of, picture, shown, video_answer
+from vsrkit.studio.api.answers import (
+    Json,
+    file_answer,
+    number_of,
+    picture,
+    shown,
+    video_answer,
+    whole_number,
+)
 from vsrkit.studio.clips import Clips
 from vsrkit.studio.errors import RequestError, UnknownError
 from vsrkit.studio.library import Library
@@ -55,12 +63,13 @@ class LibraryApi:
         file = self._library.file(request.path_params["id"])
         self._library.known(file.id)
         seconds = number_of(request.query_params.get("t", "0"), "t")
-        width = request.query_params.get("width")
-        if width is not None and not (width.isdigit() and 1 <= int(width) <= WIDEST_PICTURE):
+        text = request.query_params.get("width")
+        width = None if text is None else whole_number(text, "width")
+        if width is not None and not 1 <= width <= WIDEST_PICTURE:
             raise RequestError(400, f"width is 1 to {WIDEST_PICTURE} pixels")
         if self._worker.is_full:
             raise RequestError(503, "too many pictures are being read; try again in a moment")
-        read = partial(media.frame, file.path, seconds, None if width is None else int(width))
+        read = partial(media.frame, file.path, seconds, width)
         content, time = await self._worker.call(read)
         kind = "png" if width is None else "jpeg"
         return picture(content, kind, **{"X-Frame-Time": f"{time:.6f}"})

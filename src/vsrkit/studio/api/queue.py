@@ -1,5 +1,6 @@
 """The queue: jobs, their order, their logs."""
 
+import os
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -9,9 +10,9 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from vsrkit.studio.api.answers import Json, known, read_json, text_of
+from vsrkit.studio.api.answers import Json, known, read_json, shown, text_of
 from vsrkit.studio.errors import RequestError
-from vsrkit.studio.folders import check_name, free_name
+from vsrkit.studio.folders import LONGEST_NAME, check_name, free_name
 from vsrkit.studio.job import Job, reserved
 from vsrkit.studio.library import Library
 from vsrkit.studio.models import Models
@@ -77,7 +78,7 @@ class QueueApi:
     def _new_job(self, values: dict[str, Any], others: list[Job]) -> Job:
         values = known(values, "video", "options", "report", "output")
         file = self._library.readable(text_of(values, "video"))
-        given, options = self._options.check(values.get("options") or {})
+        given, options = self._options.check(values.get("options"))
         number = str(int(self._queue.new_number()) + len(others))
         return Job(
             id=number,
@@ -105,6 +106,9 @@ class QueueApi:
             if options.scale is None and options.height is None:
                 options = replace(options, scale=self._models.scale_of(options.model))
             wanted = default_target(str(source), options)
+            if len(os.fsencode(wanted.name)) > LONGEST_NAME:
+                long = shown(source.name)
+                raise RequestError(400, f"choose a name for the output: {long} is too long for one")
             while WorkFolder.beside(path := free_name(wanted, taken)).path.exists():
                 taken.append(path)  # a job of a terminal
             return path
@@ -123,7 +127,7 @@ class QueueApi:
     async def change(self, request: Request) -> Response:
         values = known(await read_json(request), "options", "report", "output")
         job = self._queue.job(request.path_params["id"])
-        given, options = self._options.check(values.get("options", job.options) or {})
+        given, options = self._options.check(values.get("options", job.options))
         changed = replace(job, options=given, arguments=tuple(self._options.arguments(given)))
         if "report" in values:
             changed = replace(changed, report=self._report(values, job.id))

@@ -23,6 +23,7 @@ from vsrkit.studio.workers import Worker
 from vsrkit.upscale.options import UpscaleOptions
 
 PREVIEW_MODELS, PREVIEW_SIDE = 3, 384
+LARGEST_SIDE = 8192  # pixels of the pictures of a preview
 PLAN_MODELS = 12
 DEFAULT_SIZE = (256, 192)  # of a region, in pixels of the source
 MEASURED = 500  # results of plans that are remembered
@@ -79,6 +80,9 @@ class TrialsApi:
             raise RequestError(400, "time_s is a time in seconds from the first frame")
         region = _region(values.get("region"), info["width"], info["height"])
         factor = self._factor(options, models, info["height"])
+        if factor * max(region.width, region.height) > LARGEST_SIDE:
+            size = f"{region.width}x{region.height}"
+            raise RequestError(400, f"{factor:g} times {size} pixels is too large for a preview")
         about = {
             "video": file.id,
             "time_s": float(seconds),
@@ -102,7 +106,7 @@ class TrialsApi:
         """The video, the options and the models of a request."""
         file = self._library.file(text_of(values, "video"))
         self._library.known(file.id)
-        _, options = self._options.check(values.get("options") or {})
+        _, options = self._options.check(values.get("options"))
         models = values.get("models")
         if not isinstance(models, list) or not 1 <= len(models) <= most:
             raise RequestError(400, f"models is a list of 1 to {most} names")
@@ -189,7 +193,7 @@ def _region(value: object, width: int, height: int) -> Region:
     names = ("x", "y", "width", "height")
     if not isinstance(value, dict) or sorted(value) != sorted(names):
         raise RequestError(400, f"region has {', '.join(names)}, in pixels of the source")
-    if not all(isinstance(value[name], int) and abs(value[name]) < 1e6 for name in names):
+    if not all(type(value[name]) is int and abs(value[name]) < 1e6 for name in names):
         raise RequestError(400, "the values of a region are whole numbers of pixels")
     region = Region(**value)
     if not (1 <= region.width <= PREVIEW_SIDE and 1 <= region.height <= PREVIEW_SIDE):

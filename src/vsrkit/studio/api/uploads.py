@@ -7,7 +7,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from vsrkit.studio.api.answers import Json, known, read_json, text_of
+from vsrkit.studio.api.answers import Json, known, read_json, text_of, whole_number
 from vsrkit.studio.errors import RequestError
 from vsrkit.studio.library import Library
 from vsrkit.studio.uploads import Uploads
@@ -35,23 +35,23 @@ class UploadsApi:
     async def declare(self, request: Request) -> Response:
         values = known(await read_json(request), "name", "size", "key")
         size, key = values.get("size"), values.get("key")
-        if not isinstance(size, int) or isinstance(size, bool) or size < 1:
-            raise RequestError(400, "size is the number of bytes of the file, at least 1")
-        if key is not None and (not isinstance(key, str) or len(key) > LONGEST_KEY):
-            raise RequestError(400, f"key is a text of at most {LONGEST_KEY} characters")
+        if not isinstance(size, int) or isinstance(size, bool) or size < 0:
+            raise RequestError(400, "size is the number of bytes of the file")
+        if size == 0:
+            raise RequestError(400, "the file is empty")
+        if key is not None and not _is_key(key):
+            raise RequestError(400, f"key is a line of at most {LONGEST_KEY} characters")
         return Json(self._uploads.declare(text_of(values, "name"), size, key).as_json(), 201)
 
     async def upload(self, request: Request) -> Response:
         return Json(self._uploads.upload(request.path_params["id"]).as_json())
 
     async def write(self, request: Request) -> Response:
-        offset = request.query_params.get("offset", "0")
-        if not (offset.isascii() and offset.isdigit() and len(offset) < 16):
-            raise RequestError(400, "offset is the number of the first byte")
+        offset = whole_number(request.query_params.get("offset", "0"), "offset")
         length = request.headers.get("content-length")
         upload = await self._uploads.write(
             request.path_params["id"],
-            int(offset),
+            offset,
             None if length is None else int(length),
             _chunks(request),
         )
@@ -62,6 +62,10 @@ class UploadsApi:
     async def discard(self, request: Request) -> Response:
         await self._uploads.discard(request.path_params["id"])
         return Response(status_code=204)
+
+
+def _is_key(value: object) -> bool:
+    return isinstance(value, str) and value.isprintable() and len(value) <= LONGEST_KEY
 
 
 async def _chunks(request: Request) -> AsyncIterator[bytes]:

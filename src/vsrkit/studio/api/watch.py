@@ -1,7 +1,9 @@
 """What a job has made: finished parts, frames, the result, its report."""
 
 import asyncio
+from base64 import b64encode
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,14 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from vsrkit.studio import parts
-from vsrkit.studio.api.answers import Json, file_answer, picture, shown, video_answer
+from vsrkit.studio.api.answers import (
+    Json,
+    file_answer,
+    picture,
+    shown,
+    video_answer,
+    whole_number,
+)
 from vsrkit.studio.clips import Clips
 from vsrkit.studio.errors import RequestError, UnknownError
 from vsrkit.studio.folders import folder_of, identify, is_regular
@@ -23,10 +32,10 @@ from vsrkit.studio.remux import playable_file
 from vsrkit.studio.state_folder import StateFolder
 from vsrkit.studio.workers import Worker
 
-# Of the report: it may run its own scripts, in an origin of its own, where they can neither read
-# nor send anything here.
-SANDBOX = (
-    "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline'; "
+# Of the report: its one script runs, in an origin of its own, where it can neither read nor send
+# anything here.
+REPORT_POLICY = (
+    "sandbox allow-scripts; default-src 'none'; script-src 'sha256-{digest}'; "
     "style-src 'unsafe-inline'; img-src data: blob:; media-src data: blob:; base-uri 'none'; "
     "form-action 'none'; frame-ancestors 'none'"
 )
@@ -50,10 +59,10 @@ class WatchApi:
         self._listed: tuple[object, dict[str, Any]] | None = None
         self.routes = [
             Route("/api/jobs/{id}/parts", self.list_parts),
-            Route("/api/jobs/{id}/parts/{part:int}", self.part),
-            Route("/api/jobs/{id}/parts/{part:int}/clip", self.clip),
-            Route("/api/jobs/{id}/frames/{frame:int}/source.png", self.source_frame),
-            Route("/api/jobs/{id}/frames/{frame:int}/result.png", self.result_frame),
+            Route("/api/jobs/{id}/parts/{part}", self.part),
+            Route("/api/jobs/{id}/parts/{part}/clip", self.clip),
+            Route("/api/jobs/{id}/frames/{frame}/source.png", self.source_frame),
+            Route("/api/jobs/{id}/frames/{frame}/result.png", self.result_frame),
             Route("/api/jobs/{id}/result", self.result),
             Route("/api/jobs/{id}/report", self.report),
         ]
@@ -78,12 +87,12 @@ class WatchApi:
 
     async def part(self, request: Request) -> Response:
         job, watched = self._watched(request)
-        found = await self._worker.call(parts.show_part, watched, request.path_params["part"])
+        found = await self._worker.call(parts.show_part, watched, _number(request, "part"))
         return Json(_with_clip(job, found, found.pop("clips")))
 
     async def clip(self, request: Request) -> Response:
         job, watched = self._watched(request)
-        path = await self._clip(job, watched, request.path_params["part"])
+        path = await self._clip(job, watched, _number(request, "part"))
         if path.suffix == ".mkv":
             raise RequestError(415, "browsers do not play the codec of this result")
         return video_answer(path)
@@ -104,13 +113,13 @@ class WatchApi:
     async def source_frame(self, request: Request) -> Response:
         _, watched = self._watched(request)
         self._refuse_if_busy()
-        number = request.path_params["frame"]
+        number = _number(request, "frame")
         return picture(await self._worker.call(parts.draw_source, watched, number), "png")
 
     async def result_frame(self, request: Request) -> Response:
         job, watched = self._watched(request)
         self._refuse_if_busy()
-        number = request.path_params["frame"]
+        number = _number(request, "frame")
         file = job.output
         if not watched.is_done:
             part = await self._worker.call(parts.find_part, watched, number)
@@ -151,8 +160,19 @@ class WatchApi:
         if job.report is None or not path.is_file():
             raise UnknownError("report")
         answer = file_answer(path, "text/html; charset=utf-8")
-        answer.headers["Content-Security-Policy"] = SANDBOX
+        answer.headers["Content-Security-Policy"] = await asyncio.to_thread(_policy_of, path)
         return answer
+
+
+def _policy_of(report: Path) -> str:
+    """The policy for a report: it permits the script at its end by its hash."""
+    _, _, end = report.read_bytes().rpartition(b'<script type="module">')
+    script, _, _ = end.partition(b"</script>")
+    return REPORT_POLICY.format(digest=b64encode(sha256(script).digest()).decode())
+
+
+def _number(request: Request, name: str) -> int:
+    return whole_number(request.path_params[name], name)
 
 
 def _with_clip(job: Job, part: dict[str, Any], clips: bool) -> dict[str, Any]:
