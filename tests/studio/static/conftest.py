@@ -1,16 +1,18 @@
 """A studio in a process of its own, and pages of it in chromium."""
 
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from importlib.util import find_spec
-from urllib.request import urlopen
+from urllib.request import Request, urlopen
 
+import psutil
 import pytest
 from tests.clips import write_clip
 
@@ -104,6 +106,11 @@ def studio(chromium, tmp_path_factory):
         yield studio
 
 
+def told(line):
+    """An error of the console, with the address that it is about."""
+    return f"{line.text} {line.location['url']}"
+
+
 @contextmanager
 def context_of(browser, studio, state=None, **options):
     """A window, signed in by `state`; fails if its pages have errors, such as of the policy."""
@@ -114,7 +121,7 @@ def context_of(browser, studio, state=None, **options):
 
     def watch(page):
         page.on("pageerror", lambda error: messages.append(str(error)))
-        page.on("console", lambda line: line.type == "error" and messages.append(line.text))
+        page.on("console", lambda line: line.type == "error" and messages.append(told(line)))
 
     context.on("page", watch)
     yield context
@@ -130,6 +137,35 @@ def session(studio):
         name, _, value = answer.headers["Set-Cookie"].partition(";")[0].partition("=")
     cookie = {"name": name, "value": value, "domain": "127.0.0.1", "path": "/"}
     return {"cookies": [cookie | {"httpOnly": True, "sameSite": "Strict"}], "origins": []}
+
+
+@pytest.fixture(scope="session")
+def results(studio, session):
+    """Two finished jobs: one that browsers play and one that they do not."""
+
+    def ask(path, value=None):
+        body = None if value is None else json.dumps(value).encode()
+        cookie = "{name}={value}".format(**session["cookies"][0])
+        with urlopen(Request(studio.address + path, body, {"Cookie": cookie})) as answer:
+            return json.load(answer)
+
+    def wait(path, state):
+        end = time.monotonic() + PATIENCE_S
+        while ask(path)["state"] != state:
+            assert time.monotonic() < end
+            time.sleep(0.05)
+
+    videos = ask("/api/library")["folders"][0]["videos"]
+    (clip,) = (video["id"] for video in videos if video["name"] == "clip.mp4")
+    wait(f"/api/videos/{clip}", "ready")
+    jobs = [
+        {"video": clip, "options": {"model": "bicubic", **more}, "output": name, "report": True}
+        for name, more in (("played.mp4", {}), ("lossless.mkv", {"codec": "ffv1"}))
+    ]
+    numbers = [job["id"] for job in ask("/api/jobs", {"jobs": jobs})["jobs"]]
+    for number in numbers:
+        wait(f"/api/jobs/{number}", "done")
+    return numbers
 
 
 @pytest.fixture
@@ -171,3 +207,25 @@ def paused_queue(page):
     assert page.request.put("/api/queue", data={"paused": True}).ok
     yield
     assert page.request.put("/api/queue", data={"paused": False}).ok
+
+
+@contextmanager
+def held(studio, output):
+    """Stop the process of a running job, so that it is in the same state until it was acted on."""
+    end = time.monotonic() + PATIENCE_S
+    while True:
+        assert time.monotonic() < end, f"no process writes {output}"
+        with suppress(psutil.Error):
+            each = psutil.Process(studio.process.pid).children()
+            found = [
+                process for process in each if str(studio.folder / output) in process.cmdline()
+            ]
+            if found:
+                break
+        time.sleep(0.005)
+    found[0].suspend()
+    try:
+        yield
+    finally:
+        with suppress(psutil.NoSuchProcess):
+            found[0].resume()

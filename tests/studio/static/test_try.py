@@ -78,6 +78,11 @@ def test_shows_a_message_at_the_field(opened, context):
     field.fill("20")
     message.wait_for(state="hidden")
     assert field.get_attribute("aria-invalid") is None
+    page.locator("summary", has_text="Model").click()
+    with page.expect_response("**/api/options/check") as answer:
+        page.get_by_label("Sharpness", exact=True).fill("0.5")
+    assert answer.value.json() == {"arguments": ["--sharpness=0.5", "--crf=20"]}
+    page.get_by_role("button", name="Reset Sharpness").click()
     with paused_queue(page):  # else the job may be finished before it is cancelled
         page.get_by_role("button", name="Add to the queue").click()
         page.get_by_text("is in the queue").wait_for()

@@ -3,43 +3,30 @@
 from statistics import median
 
 import pytest
-from tests.studio.static.conftest import until, video_id
+from tests.studio.static.conftest import until
 
 FRAME_S = 1 / 25
-SAMPLES = """async () => {
-  const videos = [...document.querySelectorAll('video')], samples = [];
-  const shown = [null, null];
-  videos.forEach((video, side) => {
-    const note = (_, { mediaTime }) => {
-      shown[side] = mediaTime;
-      video.requestVideoFrameCallback(note);
-    };
-    video.requestVideoFrameCallback(note);
-  });
+SAMPLES = """() => new Promise(done => {
+  const [source, result] = document.querySelectorAll('video'), samples = [];
+  let shown = null;  // time of the source's frame on the screen
+  const noteSource = (_, { mediaTime }) => {
+    shown = mediaTime;
+    source.requestVideoFrameCallback(noteSource);
+  };
+  const note = (_, { mediaTime }) => {
+    if (shown !== null) samples.push([shown, mediaTime]);
+    result.requestVideoFrameCallback(note);
+  };
+  source.requestVideoFrameCallback(noteSource);
+  result.requestVideoFrameCallback(note);
   document.querySelector('[aria-label=Play]').click();
-  while (samples.length < 10) {
-    await new Promise(done => setTimeout(done, 60));
-    if (!shown.includes(null)) samples.push([...shown]);
-  }
-  document.querySelector('[aria-label=Pause]')?.click();
-  return samples;
-}"""
-
-
-@pytest.fixture
-def results(page):
-    """Two finished jobs: one that browsers play and one that they do not."""
-    clip = video_id(page, "clip.mp4")
-    jobs = [
-        {"video": clip, "options": {"model": "bicubic", **options}, "output": name}
-        for name, options in (("played.mp4", {}), ("lossless.mkv", {"codec": "ffv1"}))
-    ]
-    jobs = page.request.post("/api/jobs", data={"jobs": jobs}).json()["jobs"]
-    numbers = [job["id"] for job in jobs]
-    for number in numbers:
-        while page.request.get(f"/api/jobs/{number}").json()["state"] != "done":
-            page.wait_for_timeout(100)
-    return numbers
+  const end = () => {
+    if (samples.length < 20 && !result.ended) return void setTimeout(end, 20);
+    document.querySelector('[aria-label=Pause]')?.click();
+    done(samples);
+  };
+  end();
+})"""
 
 
 def sizes(page):
@@ -62,6 +49,10 @@ def test_source_and_result_are_in_step(page, results):
     page.goto(f"/#/watch/{played}")
     wait_for_pictures(page, 0)
     assert sizes(page) == [[96, 64], [384, 256]]
+    track = page.locator(".track").bounding_box()  # the bar of finished parts is as long
+    assert page.locator(".finished i").bounding_box()["width"] == pytest.approx(
+        track["width"], abs=1
+    )
     samples = page.evaluate(SAMPLES)
     assert samples[-1][1] > samples[0][1]  # it played
     # The median: a busy machine may hold back one of the two for a moment, until it catches up.
@@ -87,3 +78,16 @@ def test_source_and_result_are_in_step(page, results):
     until(page, "Number(document.querySelector('.comparison').dataset.frame) >= 4")
     page.get_by_role("button", name="Pause").click()
     assert page.get_by_role("link", name="Download").is_visible()
+
+
+def test_the_report_runs_its_own_script_only(page, context, studio, results):
+    context.expected.append("Content Security Policy")  # the script that is added below
+    page.goto(f"/api/jobs/{results[0]}/report")
+    page.locator("#worst .divider").first.wait_for()
+    assert page.locator("#shots tr").count() == 1
+    path = studio.folder / ".vsrkit-studio" / "jobs" / results[0] / "report.html"
+    text = path.read_text(encoding="utf-8")
+    path.write_text(text.replace("<body>", "<body><script>document.title = 'bad'</script>"))
+    page.reload()
+    page.locator("#worst .divider").first.wait_for()
+    assert page.title() != "bad"

@@ -69,6 +69,16 @@ export function arrange(parent, children) {
   });
 }
 
+const contents = new WeakMap();
+
+/** Make the children of an element again if these values differ from those of the last time, so that focus stays elsewhere. */
+export function renew(element, values, make) {
+  const text = JSON.stringify(values);
+  if (contents.get(element) === text) return;
+  contents.set(element, text);
+  element.replaceChildren(...make().filter(Boolean));
+}
+
 /** Tell people who do not see the page. */
 export function announce(text) {
   const place = document.getElementById("announcements");

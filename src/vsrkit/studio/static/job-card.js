@@ -1,7 +1,7 @@
 // One job of the queue: its state and progress, what can be done with it, and what came out.
 
 import { get, post, remove } from "./api.js";
-import { changeDialog } from "./add-dialog.js";
+import { cancelDialog, changeDialog } from "./dialogs.js";
 import { announce, arrange, button, bytes, count, duration, el, icon, toast } from "./dom.js";
 import { store } from "./store.js";
 
@@ -78,6 +78,7 @@ export class JobCard {
     this.options = el("p", { class: "quiet" });
     this.result = el("div", { class: "result" });
     this.actions = el("div", { class: "actions" });
+    this.controls = this.#makeControls(job);
     this.logText = el("pre", { class: "log", tabindex: "0", role: "region", "aria-label": "Log of " + job.name });
     this.details = el("details", { class: "more", ontoggle: () => this.details.open && this.#readLog() }, el("summary", { text: "Command and log" }));
     this.element = el("li", { class: "job", dataset: { id: job.id } }, this.order, this.thumbnail,
@@ -102,9 +103,9 @@ export class JobCard {
     this.error.textContent = job.error ?? "";
     if (!changed) return;
     this.result.replaceChildren(...resultParts(job));
-    const kept = document.activeElement, text = this.actions.contains(kept) && kept.textContent;
+    const kept = document.activeElement, inside = this.actions.contains(kept);
     arrange(this.actions, this.#actions(job));
-    if (text && !kept.isConnected) ([...this.actions.children].find(each => each.textContent === text) ?? this.actions.firstChild)?.focus();
+    if (inside && !kept.isConnected) this.actions.firstChild.focus();
     if (this.details.open) this.#readLog();
   }
 
@@ -119,30 +120,45 @@ export class JobCard {
     else this.bar.value = 0;
   }
 
-  #actions(job) {
+  /** What can be done with a job; made once, so that a change of state takes no button away under a click. */
+  #makeControls(job) {
     const act = (text, sign, path, body) => button(text, { icon: sign, label: text + " " + job.name }, () => this.#act(path, body));
-    const watch = text => el("a", { class: "button primary", href: "#/watch/" + job.id, "aria-label": text + " " + job.name }, icon("eye"), text);
-    const edit = button("Options\u2026", { icon: "settings", label: "Options of " + job.name }, () => changeDialog(job));
-    const cancel = act("Cancel", "close", "cancel");
-    const forget = button("Remove", { icon: "close", label: "Remove " + job.name + " from the list" }, () => this.#remove());
     return {
-      queued: () => [job.started === null && edit, act("Pause", "pause", "pause"), cancel],
-      running: () => [watch("Watch"), act("Pause", "pause", "pause"), cancel],
-      pausing: () => [watch("Watch"), act("Resume", "play", "resume"), act("Stop now", "stop", "pause", { now: true }), cancel],
-      paused: () => [job.started !== null && watch("Watch"), act("Resume", "play", "resume"), cancel],
-      done: () => [job.output.size !== null && watch("Watch"), forget],
-      failed: () => [act("Retry", "retry", "retry"), edit, forget],
-      cancelled: () => [act("Retry", "retry", "retry"), edit, forget],
-    }[job.state]().filter(Boolean);
+      watch: el("a", { class: "button primary", href: "#/watch/" + job.id, "aria-label": "Watch " + job.name }, icon("eye"), "Watch"),
+      edit: button("Options\u2026", { icon: "settings", label: "Options of " + job.name }, () => changeDialog(this.job)),
+      pause: act("Pause", "pause", "pause"),
+      stop: act("Stop now", "stop", "pause", { now: true }),
+      resume: act("Resume", "play", "resume"),
+      cancel: button("Cancel", { icon: "close", label: "Cancel " + job.name }, () => this.#cancel()),
+      retry: act("Retry", "retry", "retry"),
+      forget: button("Remove", { icon: "close", label: "Remove " + job.name + " from the list" }, () => this.#remove()),
+    };
+  }
+
+  #actions(job) {
+    const { watch, edit, pause, stop, resume, cancel, retry, forget } = this.controls, begun = job.started !== null;
+    return {
+      queued: [begun ? watch : edit, pause, cancel],
+      running: [watch, pause, cancel],
+      pausing: [watch, resume, stop, cancel],
+      paused: [begun && watch, resume, cancel],
+      done: [job.output.size !== null && watch, forget],
+      failed: [retry, edit, forget],
+      cancelled: [retry, edit, forget],
+    }[job.state].filter(Boolean);
   }
 
   async #act(path, body) {
-    try {
-      store.setJob(await post("/api/jobs/" + this.id + "/" + path, body));
-      announce(this.job.name + ": " + STATES[this.job.state]);
-    } catch (error) {
-      toast(error.message, { error: true });
-    }
+    await this.#send(path, body).catch(error => toast(error.message, { error: true }));
+  }
+
+  async #send(path, body) {
+    const job = await store.settle(post("/api/jobs/" + this.id + "/" + path, body), job => store.setJob(job));
+    announce(job.name + ": " + STATES[job.state]);
+  }
+
+  #cancel() {
+    return this.job.started === null ? this.#act("cancel") : cancelDialog(this.job, () => this.#send("cancel"));
   }
 
   async #remove() {

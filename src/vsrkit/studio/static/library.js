@@ -1,7 +1,7 @@
 // The videos: what they are, what the source checks say, and what can be done with them.
 
-import { arrange, button, bytes, clock, counted, delayed, el, icon, soon } from "./dom.js";
-import { addDialog } from "./add-dialog.js";
+import { arrange, button, bytes, clock, counted, delayed, el, icon, renew, soon } from "./dom.js";
+import { addDialog } from "./dialogs.js";
 import { remembered, store } from "./store.js";
 import { uploads } from "./uploads.js";
 
@@ -29,33 +29,33 @@ export function pictureText(info) {
 
 class Card {
   constructor(video, view) {
-    this.view = view;
     this.id = video.id;
-    this.element = el("li", { class: "card" });
-    this.box = el("input", { type: "checkbox", class: "select", onchange: () => view.showSelection() });
+    this.thumbnail = el("div", { class: "thumbnail" });
+    this.box = el("input", { type: "checkbox", class: "select", "aria-label": "Select " + video.name, onchange: () => view.showSelection() });
+    this.name = el("h2", { class: "name" });
+    this.facts = el("div", { class: "facts" });
+    this.remarks = el("div", { class: "facts" });
+    this.actions = el("div", { class: "actions" });
+    this.element = el("li", { class: "card" }, this.thumbnail, this.box, el("div", { class: "about" }, this.name, this.facts, this.remarks), this.actions);
   }
 
   /** job: the first unfinished one of the video, if there is one. */
   update(video, job) {
-    const state = job && STATES[job.state];
-    const key = JSON.stringify([video, state]);
-    if (key === this.key) return;
-    this.key = key;
     this.video = video;
-    this.box.setAttribute("aria-label", "Select " + video.name);
-    this.box.hidden = this.box.disabled = video.state !== "ready";
-    const picture = video.thumbnail
-      ? el("img", { src: video.thumbnail, alt: "", loading: "lazy", decoding: "async" }) : el("span", { class: "nothing" }, icon(video.state === "broken" ? "warning" : "eye"));
-    const link = video.state === "ready" ? el("a", { href: "#/try/" + video.id, text: video.name }) : el("span", { text: video.name });
-    this.element.replaceChildren(
-      el("div", { class: "thumbnail" }, picture,
-        video.info?.duration_s && el("span", { class: "length", text: clock(video.info.duration_s) }),
-        state && el("span", { class: "badge", text: state })),
-      this.box,
-      el("div", { class: "about" },
-        el("h2", { class: "name" }, link),
-        ...this.#facts(video), this.#remarks(video)),
-      this.#actions(video));
+    const { state, thumbnail, info, remarks } = video, badge = job && STATES[job.state];
+    this.box.hidden = this.box.disabled = state !== "ready";
+    renew(this.thumbnail, [state, thumbnail, info?.duration_s, badge], () => this.#picture(video, badge));
+    renew(this.name, [state], () => [state === "ready" ? el("a", { href: "#/try/" + video.id, text: video.name, title: video.name }) : el("span", { text: video.name })]);
+    renew(this.facts, [video.place, state, video.error, video.size, info, video.job], () => this.#facts(video));
+    renew(this.remarks, remarks, () => remarks?.length ? [this.#remarks(remarks)] : []);
+    renew(this.actions, [state, video.job], () => this.#actions(video));
+  }
+
+  #picture({ thumbnail, state, info }, badge) {
+    return [
+      thumbnail ? el("img", { src: thumbnail, alt: "", loading: "lazy", decoding: "async" }) : el("span", { class: "nothing" }, icon(state === "broken" ? "warning" : "eye")),
+      info?.duration_s && el("span", { class: "length", text: clock(info.duration_s) }),
+      badge && el("span", { class: "badge", text: badge })];
   }
 
   #facts(video) {
@@ -68,20 +68,18 @@ class Card {
       el("p", { class: "quiet", text: [info.codec, streams, video.job && "result of a job"].filter(Boolean).join(" \u00b7 ") })];
   }
 
-  #remarks(video) {
-    if (!video.remarks?.length) return null;
-    const chips = video.remarks.map(text => el("span", { class: "chip", text: text.split(":")[0] }));
-    return el("details", { class: "remarks" }, el("summary", {}, ...chips),
-      ...video.remarks.map(text => el("p", { text })));
+  #remarks(remarks) {
+    const chips = remarks.map(text => el("span", { class: "chip", text: text.split(":")[0] }));
+    return el("details", { class: "remarks" }, el("summary", {}, ...chips), ...remarks.map(text => el("p", { text })));
   }
 
   #actions(video) {
     const ready = video.state === "ready";
-    return el("div", { class: "actions" },
+    return [
       ready && el("a", { class: "button primary", href: "#/try/" + video.id, "aria-label": "Try " + video.name }, icon("eye"), "Try"),
-      ready && video.job === null && button("Upscale\u2026", { label: "Upscale " + video.name }, () => addDialog([video])),
+      ready && video.job === null && button("Upscale\u2026", { label: "Upscale " + video.name }, () => addDialog([this.video])),
       ready && video.job !== null && el("a", { class: "button", href: "#/watch/" + video.job, "aria-label": "Watch " + video.name }, "Watch"),
-      el("a", { class: "button plain", href: "/api/videos/" + video.id + "/file", download: "", "aria-label": "Download " + video.name, title: "Download" }, icon("download")));
+      el("a", { class: "button plain", href: "/api/videos/" + video.id + "/file", download: "", "aria-label": "Download " + video.name, title: "Download" }, icon("download"))];
   }
 }
 

@@ -4,7 +4,7 @@ import { get } from "./api.js";
 import { button, clock, delayed, el } from "./dom.js";
 
 const PICTURE_WIDTH = 640;
-const FIRST = { width: 192, height: 128 };  // pixels of the source
+const FIRST = { width: 128, height: 96 };  // pixels of the source; four times that fits beside the options
 const SMALLEST = 16;
 const MOVE = 8;  // pixels for an arrow key
 
@@ -22,6 +22,7 @@ export class MomentPicker {
     this.box = el("div", { class: "region", tabindex: "0", role: "group", "aria-roledescription": "region", onkeydown: event => this.#key(event) }, el("i"));
     this.frame = el("div", { class: "frame" }, this.image, this.box);
     this.frame.style.aspectRatio = width + " / " + height;
+    this.frame.style.maxWidth = "calc(60vh * " + width / height + ")";  // beside it a finger can scroll
     this.slider = el("input", { type: "range", min: 0, max: Math.max(0, frames - 1), step: 1, "aria-label": "Moment", oninput: () => this.#setFrame(Number(this.slider.value)) });
     this.clock = el("output");
     this.shots = el("div", { class: "shots", role: "group", "aria-label": "Shots" }, el("p", { class: "help quiet", text: "Looking for shots\u2026" }));

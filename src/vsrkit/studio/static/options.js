@@ -44,7 +44,7 @@ class Field {
         ...choices.map(value => el("option", { value, text: value })));
     }
     if (option.type === "list") return el("textarea", { id, rows: 2, placeholder: "one in a line", spellcheck: "false" });
-    const number = option.type === "integer" ? { inputmode: "numeric" } : {};
+    const number = { integer: { inputmode: "numeric" }, number: { inputmode: "decimal" } }[option.type];
     return el("input", { id, type: "text", placeholder: defaultText(option), autocomplete: "off", spellcheck: "false", ...number });
   }
 
@@ -62,7 +62,8 @@ class Field {
     const text = this.input.value.trim();
     if (text === "") return undefined;
     if (this.option.type === "list") return text.split("\n").map(line => line.trim()).filter(Boolean);
-    return this.option.type === "integer" && /^[+-]?\d+$/.test(text) ? Number(text) : text;
+    const number = { integer: /^[+-]?\d+$/, number: /^[+-]?(\d+\.?\d*|\.\d+)$/ }[this.option.type];
+    return number?.test(text) ? Number(text) : text;  // what is no number is refused with a message
   }
 
   setError(text) {

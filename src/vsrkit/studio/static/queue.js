@@ -19,7 +19,7 @@ export class QueueView {
     this.empty = el("p", { class: "empty quiet" }, "Nothing to do. Choose videos in the ", el("a", { href: "#/library", text: "library" }), ".");
     this.element = el("div", { class: "view queue" },
       el("div", { class: "head" }, el("div", {}, el("h1", { text: "Queue" }), this.summary), el("div", { class: "tools" }, this.pauseButton, this.clearButton)),
-      this.waiting, this.empty, this.finishedTitle, this.finished);
+      el("h2", { class: "unseen", text: "Unfinished" }), this.waiting, this.empty, this.finishedTitle, this.finished);
     const { signal } = this.closing;
     for (const name of ["jobs", "videos", "loaded"]) store.addEventListener(name, () => this.show(), { signal });
     this.#dragging();
@@ -65,8 +65,8 @@ export class QueueView {
 
   async #pause() {
     try {
-      store.setQueue(await put("/api/queue", { paused: !store.queue.paused }));
-      announce(store.queue.paused ? "the queue is paused" : "the queue continues");
+      const { paused } = await store.settle(put("/api/queue", { paused: !store.queue.paused }), queue => store.setQueue(queue));
+      announce(paused ? "the queue is paused" : "the queue continues");
     } catch (error) {
       toast(error.message, { error: true });
     }
@@ -92,7 +92,7 @@ export class QueueView {
 
   async #setOrder(order) {
     try {
-      store.setQueue(await put("/api/queue", { order }));
+      await store.settle(put("/api/queue", { order }), queue => store.setQueue(queue));
     } catch (error) {
       toast(error.message, { error: true });
       this.show();

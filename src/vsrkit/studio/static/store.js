@@ -11,18 +11,23 @@ class Store extends EventTarget {
     this.jobs = new Map();
     this.queue = { paused: false, order: [] };
     this.session = this.models = this.options = null;
+    this.heard = 0;  // events about jobs and the queue
     this.loaded = false;  // whether library and jobs were fetched
     const on = (name, action) => this.events.addEventListener(name, event => action(event.detail));
     // What fails here is fetched again when the connection is back.
     on("hello", () => this.refresh().catch(() => {}));
     on("library", () => this.fetchLibrary().catch(() => {}));
     on("video", video => this.#set("videos", video));
-    on("job", job => this.#set("jobs", job));
+    on("job", job => {
+      this.heard++;
+      this.#set("jobs", job);
+    });
     on("job-removed", ({ id }) => {
       this.jobs.delete(id);
       this.#tell("jobs");
     });
     on("queue", queue => {
+      this.heard++;
       this.queue = queue;
       this.#tell("jobs");
     });
@@ -71,7 +76,13 @@ class Store extends EventTarget {
     this.dispatchEvent(new CustomEvent(kind, { detail: { value, before } }));
   }
 
-  /** Take over the answer to a request without waiting for the event. */
+  /** The answer to a request about jobs; `take` shows it, unless events have arrived meanwhile, which are newer. */
+  async settle(request, take) {
+    const { heard } = this, answer = await request;
+    if (heard === this.heard) take(answer);
+    return answer;
+  }
+
   setJob(job) {
     this.#set("jobs", job);
   }

@@ -1,8 +1,8 @@
 // A video before it is upscaled: a moment and a region of it, as some models would show it, and what each would cost.
 
 import { get, post } from "./api.js";
-import { addJobs } from "./add-dialog.js";
-import { announce, button, bytes, clock, delayed, duration, el, marked } from "./dom.js";
+import { addJobs } from "./dialogs.js";
+import { announce, button, bytes, clock, delayed, duration, el, marked, renew } from "./dom.js";
 import { pictureText } from "./library.js";
 import { MomentPicker } from "./moment.js";
 import { OptionsForm } from "./options.js";
@@ -202,7 +202,7 @@ export class TryView {
     this.plan = plan;
     for (const result of plan.results) {
       const row = this.rows.find(each => each.name === result.model);
-      if (row) row.figures.replaceChildren(...planParts(result));
+      if (row) renew(row.figures, [plan.id, result], () => planParts(result));
     }
   }
 

@@ -50,41 +50,41 @@ class Upload {
   async run() {
     const { signal } = this.aborter = new AbortController();
     this.set("sending");
-    for (let tries = 0; !signal.aborted;) {
+    this.failures = 0;  // since a piece arrived
+    while (!signal.aborted) {
       try {
-        if (!this.id || tries) await this.#declare();
+        if (!this.id || this.failures) await this.#declare();
         this.set("sending");
         await this.#send();
+        this.set("done");
+        announce(this.name + " is uploaded");
         return;
       } catch (error) {
         if (signal.aborted) return;
         const temporary = error.status === 0 || error.status === 409 || error.status === 503;
-        if (!temporary || tries >= RETRY_MS.length) return void this.set("failed", error.message);
+        if (!temporary || this.failures >= RETRY_MS.length) return void this.set("failed", error.message);
         this.set("retrying");
-        await new Promise(done => setTimeout(done, RETRY_MS[tries++]));
+        await new Promise(done => setTimeout(done, RETRY_MS[this.failures++]));
       }
     }
   }
 
   async #declare() {
     const { name, size, lastModified } = this.file;
-    const found = await post("/api/uploads", { name, size, key: name + "-" + size + "-" + lastModified });
+    const found = await post("/api/uploads", { name, size, key: encodeURIComponent(name) + "-" + size + "-" + lastModified });
     Object.assign(this, { id: found.id, offset: found.offset });
   }
 
   async #send() {
-    let found = null;
-    while (this.offset < this.size || !found) {
+    while (this.offset < this.size) {
       const begin = performance.now(), before = this.offset;
-      found = await this.#put(this.file.slice(this.offset, this.offset + PIECE));
+      const found = await this.#put(this.file.slice(this.offset, this.offset + PIECE));
       this.offset = found.offset;
+      this.failures = 0;
       const speed = (this.offset - before) / Math.max(0.001, (performance.now() - begin) / 1000);
       this.speed = this.speed ? 0.7 * this.speed + 0.3 * speed : speed;
       this.show();
     }
-    this.video = found.video;
-    this.set("done");
-    announce(this.name + " is uploaded");
   }
 
   /** XMLHttpRequest, because fetch does not tell how much was sent. */

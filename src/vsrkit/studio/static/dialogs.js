@@ -1,17 +1,17 @@
-// Dialogs that put videos into the queue and change jobs there.
+// Dialogs that put videos into the queue, change jobs there, and ask before work is thrown away.
 
 import { patch, post } from "./api.js";
 import { button, counted, el, toast } from "./dom.js";
 import { OptionsForm } from "./options.js";
 import { store } from "./store.js";
 
-/** Show a form in a dialog; resolves to whether `send` was done, which throws to keep it open. */
-function ask(heading, content, action, send) {
+/** Show a form in a dialog; resolves to whether `send` was done, which throws to keep it open. `keep` is the way out. */
+function ask(heading, content, action, send, keep = "Cancel") {
   return new Promise(done => {
     const before = document.activeElement;
     const error = el("p", { class: "error", role: "alert" });
     const submit = el("button", { class: "primary", type: "submit", text: action });
-    const cancel = button("Cancel", {}, () => dialog.close());
+    const cancel = button(keep, {}, () => dialog.close());
     const form = el("form", { method: "dialog" }, el("h2", { id: "dialog-title", tabindex: "-1", autofocus: true, text: heading }), el("div", { class: "content" }, ...content), error,
       el("div", { class: "actions" }, cancel, submit));
     const dialog = el("dialog", { "aria-labelledby": "dialog-title" }, form);
@@ -69,10 +69,15 @@ export function addDialog(videos) {
 
 /** Add jobs and tell where they are. */
 export async function addJobs(jobs) {
-  const { jobs: added } = await post("/api/jobs", { jobs });
-  for (const job of added) store.setJob(job);
+  const { jobs: added } = await store.settle(post("/api/jobs", { jobs }), answer => answer.jobs.forEach(job => store.setJob(job)));
   const text = added.length === 1 ? added[0].output.name + " is in the queue" : counted(added.length, "job") + " are in the queue";
   toast(text, { link: { href: "#/queue", text: "Show the queue" } });
+}
+
+/** Ask before a job that has begun is cancelled; `send` cancels it. */
+export function cancelDialog(job, send) {
+  const text = el("p", { text: "What it has finished is discarded. Pause it instead to keep that for later." });
+  return ask("Cancel " + job.name + "?", [text], "Cancel the job", send, "Keep the job");
 }
 
 /** Change the options of a job that does not run. */
@@ -81,6 +86,7 @@ export function changeDialog(job) {
   form.groups.find(group => group.fields.some(field => field.option.name === "model")).details.open = true;
   return ask("Options of " + job.name, [form.element, name.label, report.label], "Save", async () => {
     const output = name.input.value.trim() || undefined;
-    store.setJob(await patch("/api/jobs/" + job.id, { options: form.values, report: report.box.checked, output }));
+    const values = { options: form.values, report: report.box.checked, output };
+    await store.settle(patch("/api/jobs/" + job.id, values), job => store.setJob(job));
   });
 }
