@@ -3,7 +3,8 @@
 Run: python benchmarks/cluster.py [--frames 60] [--parts 2] [--sleep 1.0]
 
 The first two figures are given in wall time, which is right on an idle machine, and in processor
-time, which a busy machine stretches less; the third one is wall time of threads that sleep. Writes
+time, which a busy machine stretches less; the one process and each of the two workers are kept on
+one core (Linux only). The third figure is wall time of threads that sleep. Writes
 benchmarks/results/cluster.json.
 """
 
@@ -13,7 +14,6 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from importlib import import_module
@@ -30,9 +30,9 @@ from vsrkit.cluster import executor as executor_module
 from vsrkit.cluster.connect import connect
 from vsrkit.cluster.executor import DaskExecutor, _Worker
 from vsrkit.cluster.worker import WorkerFacts
-from vsrkit.upscale import executors, produce
+from vsrkit.hardware.executors import LocalPool
+from vsrkit.upscale import executors, job, produce
 from vsrkit.upscale.executors import PartAnswer, PartTask
-from vsrkit.upscale.options import Progress
 
 RESULTS = Path(__file__).parent / "results" / "cluster.json"
 WORKERS, THREADS, PARTS = 8, 8, 3600
@@ -82,73 +82,79 @@ def timed_part(task: PartTask) -> Timed:
     return Timed(answer, inside, inside_wall, time.monotonic() - wall)
 
 
-def cpu_of_tree(processes: list[psutil.Process]) -> float:
-    """Seconds of the processor that processes and their children have used."""
-    total = 0.0
-    for process in processes:
-        for each in [process, *process.children(recursive=True)]:
-            times = each.cpu_times()
-            total += times.user + times.system
+def cpu_of_tree() -> float:
+    """Seconds of the processor that this process and its children have used."""
+    total, own = 0.0, psutil.Process()
+    for process in [own, *own.children(recursive=True)]:
+        times = process.cpu_times()
+        total += times.user + times.system
     return total
 
 
+def pin(core: int) -> None:
+    """Keep this process and the processes that it starts on one core.
+
+    One PyTorch thread is not one core: x264 and the decoder have threads of their own.
+    """
+    for thread in Path("/proc/self/task").iterdir():
+        os.sched_setaffinity(int(thread.name), {core})
+
+
 class Measuring(DaskExecutor):
-    """Measures each part, and the processor time of the whole cluster while parts run."""
+    """Measures each part, and the seconds between its submission and its result."""
 
     parts: list[tuple[Timed, float]]
-    begun: float
 
     def submit(self, call: object, /, *arguments: object) -> Future:
-        if not self.begun:
-            self.begun = cpu_of_tree([psutil.Process()])
-            self.began = time.monotonic()
         outer: Future = Future()
         begin = time.monotonic()
 
         def pass_on(inner: Future) -> None:
             timed = inner.result()
             self.parts.append((timed, time.monotonic() - begin))
-            self.used = cpu_of_tree([psutil.Process()]) - self.begun
-            self.took = time.monotonic() - self.began
             outer.set_result(timed.answer)
 
         super().submit(timed_part, *arguments).add_done_callback(pass_on)
         return outer
 
 
-def measure_cluster(film: Path, folder: Path, workers: int) -> Measuring:
+@dataclass
+class Cost:
+    """Seconds until all parts are written: of the processor in all processes, and of wall."""
+
+    processor: float
+    wall: float
+
+
+def upscale_timed(film: Path, target: Path, executor: DaskExecutor | None = None) -> Cost:
+    plain, cost = job.produce_missing, Cost(0, 0)
+
+    def timed(*arguments: object) -> None:
+        cpu, wall = cpu_of_tree(), time.monotonic()
+        plain(*arguments)  # type: ignore[arg-type]
+        cost.processor, cost.wall = cpu_of_tree() - cpu, time.monotonic() - wall
+
+    job.produce_missing = timed  # type: ignore[assignment]
     options = UpscaleOptions(model="vsrt-s", precision="float32")
+    upscale_video(film, target, options=options, executor=executor)
+    job.produce_missing = plain
+    return cost
+
+
+def measure_cluster(film: Path, target: Path, workers: int) -> tuple[Measuring, Cost]:
     with connect(f"local:{workers}") as executor:
+        for core, address in enumerate(executor._alive()):
+            executor._client.run(pin, core, workers=[address])
         executor.__class__ = Measuring
-        executor.parts, executor.begun = [], 0.0
-        upscale_video(film, folder / f"{workers}.mkv", options=options, executor=executor)
-    return executor
+        executor.parts = []
+        return executor, upscale_timed(film, target, executor)
 
 
-def measure_one(film: Path, folder: Path) -> tuple[float, float]:
-    """Processor and wall seconds of the parts in one process with one thread."""
-    plain, used, took = produce.upscale_pieces, 0.0, 0.0
+def measure_one(film: Path, target: Path, frames: int) -> Cost:
+    """In a process with one thread, as the children of workers are."""
+    produce.PART_FRAMES = frames
     torch.set_num_threads(1)
-    begin = wall = 0.0
-
-    def timed(*arguments: object, **options: object) -> Iterator[object]:
-        nonlocal begin, wall
-        begin, wall = time.process_time(), time.monotonic()
-        return plain(*arguments, **options)
-
-    produce.upscale_pieces = timed
-    options = UpscaleOptions(model="vsrt-s", precision="float32", chunk=0)
-    seen = []
-
-    def on_progress(progress: Progress) -> None:
-        nonlocal used, took
-        if progress.stage == "upscale" and progress.done:
-            used, took = time.process_time() - begin, time.monotonic() - wall
-            seen.append(progress.done)
-
-    upscale_video(film, folder / "one.mkv", options=options, on_progress=on_progress)
-    produce.upscale_pieces = plain
-    return used, took
+    return upscale_timed(film, target)
 
 
 def sleeping_call(
@@ -172,8 +178,8 @@ def simulate(seconds: float, size: int) -> dict[str, float]:
         distributed.Client(cluster) as client,
     ):
         executor = DaskExecutor(client)
-        for address, about in executor._alive().items():
-            executor._workers[address] = _Worker(address, about["host"], THREADS, WorkerFacts())
+        for address in executor._alive():
+            executor._workers[address] = _Worker(address, THREADS, WorkerFacts())
             executor._known.add(address)
         cpu, begin = time.process_time(), time.monotonic()
         waiting, done, results = set(), 0, []
@@ -215,17 +221,18 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         film = write_film(folder / "film.mkv", options.frames * options.parts)
-        one, one_wall = measure_one(film, folder)
-        many = measure_cluster(film, folder, 2)
-        same = (folder / "one.mkv").read_bytes() == (folder / "2.mkv").read_bytes()
+        with LocalPool(1, pin, 0) as pool:
+            one = pool.submit(measure_one, film, folder / "one.mkv", options.frames).result()
+        many, two = measure_cluster(film, folder / "two.mkv", 2)
+        same = (folder / "one.mkv").read_bytes() == (folder / "two.mkv").read_bytes()
         inside = sum(timed.inside for timed, _ in many.parts)
-        outside = many.used - inside
+        outside = two.processor - inside
         turnaround = sum(seconds - timed.wall for timed, seconds in many.parts)
         whole = sum(seconds for _, seconds in many.parts)  # from submission to result
         inside_wall = sum(timed.inside_wall for timed, _ in many.parts)
         size = max(sum(len(c) for _, c in t.answer.files) for t, _ in many.parts)
         result |= {
-            "model": "vsrt-s, 320x180, float32, one thread",
+            "model": "vsrt-s, 320x180, float32, each process on one core",
             "frames of a part": options.frames,
             "same bytes": same,
             "processor seconds of a part": round(inside / options.parts, 2),
@@ -238,12 +245,14 @@ def main() -> None:
             "overhead: wait between submission and result, s per part": round(
                 turnaround / options.parts, 3
             ),
-            "one process: wall seconds": round(one_wall, 2),
-            "two workers: wall seconds": round(many.took, 2),
-            "two workers against one process": round(one_wall / many.took, 3),
-            "one process: processor seconds": round(one, 2),
-            "two workers: processor seconds of all processes": round(many.used, 2),
-            "two workers against one process, by processor time": round(2 * one / many.used, 3),
+            "one process: wall seconds": round(one.wall, 2),
+            "two workers: wall seconds": round(two.wall, 2),
+            "two workers against one process": round(one.wall / two.wall, 3),
+            "one process: processor seconds": round(one.processor, 2),
+            "two workers: processor seconds of all processes": round(two.processor, 2),
+            "two workers against one process, by processor time": round(
+                2 * one.processor / two.processor, 3
+            ),
             "bytes of a part": size,
         }
     result["simulation"] = simulate(options.sleep, size)

@@ -162,15 +162,17 @@ NOT_RUN = {
     **dict.fromkeys(
         (
             "dask scheduler",
-            "dask worker tcp://localhost:8786 --nthreads 1",
+            "dask worker tcp://laptop1:8786 --nthreads 1",
             "ssh laptop2 dask worker tcp://laptop1:8786 --nthreads 1",
             "vsrkit upscale film.mkv --cluster tcp://laptop1:8786",
             "dask worker tcp://laptop1:8786 --nthreads 2 --resources GPU=2",
-            "export DASK_DISTRIBUTED__COMM__TLS__CA_FILE=ca.pem",
+            "export DASK_DISTRIBUTED__COMM__TLS__CA_FILE=me.pem",
             "export DASK_DISTRIBUTED__COMM__TLS__CLIENT__CERT=me.pem "
             "DASK_DISTRIBUTED__COMM__TLS__CLIENT__KEY=me.key",
-            "dask scheduler --protocol tls --tls-ca-file ca.pem --tls-cert me.pem --tls-key me.key",
-            "dask worker tls://laptop1:8786 --tls-ca-file ca.pem --tls-cert me.pem "
+            "openssl req -x509 -newkey rsa:2048 -nodes -days 365 -subj /CN=vsrkit -keyout me.key "
+            "-out me.pem",
+            "dask scheduler --protocol tls --tls-ca-file me.pem --tls-cert me.pem --tls-key me.key",
+            "dask worker tls://laptop1:8786 --nthreads 1 --tls-ca-file me.pem --tls-cert me.pem "
             "--tls-key me.key",
             "vsrkit upscale film.mkv --cluster tls://laptop1:8786",
             "vsrkit evaluate -m bicubic --data my-clips --cluster local:2",

@@ -9,6 +9,14 @@ import time
 from pathlib import Path
 
 
+# Event loops that wake up 50 times a second would take much of the time of the tests.
+QUIET = {
+    "DASK_DISTRIBUTED__ADMIN__TICK__INTERVAL": "1s",
+    "DASK_DISTRIBUTED__ADMIN__SYSTEM_MONITOR__INTERVAL": "10s",
+    "DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED": "False",
+}
+
+
 class Processes:
     def __init__(self, folder: Path):
         self.folder, self._started = folder, []
@@ -32,7 +40,8 @@ class Processes:
         with log.open("w") as out:
             process = subprocess.Popen(
                 [sys.executable, "-m", module, "--no-dashboard", *words],
-                env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)} | (environment or {}),
+                env=os.environ | QUIET | {"PYTHONPATH": os.pathsep.join(sys.path)}
+                | (environment or {}),
                 cwd=self.folder, stdout=out, stderr=out, start_new_session=True,
             )  # fmt: skip
         process.log = log

@@ -19,6 +19,8 @@ from tests.upscale import upscaled
 
 from vsrkit.cluster import worker as worker_module
 from vsrkit.cluster.connect import connect
+from vsrkit.cluster.executor import DaskExecutor, _Worker
+from vsrkit.cluster.worker import WorkerFacts
 from vsrkit.errors import VsrkitError
 from vsrkit.evaluate.benchmark import evaluate_models
 from vsrkit.hardware.device import Precision
@@ -125,6 +127,20 @@ def test_a_worker_without_int8_convolutions_has_no_speed_in_int8(monkeypatch):
     assert speeds[both[1]] == 0
 
 
+def test_workers_of_one_machine_share_its_cores():
+    executor = DaskExecutor(None)
+    for name, machine, cores, slots in (
+        ("a", "first", 8, 1),
+        ("b", "first", 8, 3),
+        ("c", "second", 8, 2),
+        ("limited", "third", 2, 1),  # by a batch system, a container or taskset
+    ):
+        facts = WorkerFacts(machine=machine, cores=cores, all_cores=8)
+        executor._workers[name] = _Worker(name, slots, facts)
+    threads = {name: executor._settings(w).threads for name, w in executor._workers.items()}
+    assert threads == {"a": 2, "b": 2, "c": 4, "limited": 2}
+
+
 def test_clips_are_measured_on_workers(cluster, tmp_path):
     write_vid4(tmp_path / "vid4")
     options = {"clips": ["city", "walk"], "precision": "float32"}
@@ -186,15 +202,19 @@ def test_other_workers_are_refused_by_name_and_limited_ones_pin_all(
 ):
     preload = tmp_path / "older.py"
     preload.write_text("import vsrkit; vsrkit.__version__ = '0.0.1'")
-    processes.worker("older", "--no-nanny", "--preload", str(preload))
-    processes.worker("full", "--no-nanny", environment={"VSRKIT_CACHE": os.devnull})
     limits = {"ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2"}
-    processes.worker("limited", "--no-nanny", environment=limits)
+    joined = [
+        processes.worker("older", "--no-nanny", "--preload", str(preload)),
+        processes.worker("full", "--no-nanny", environment={"VSRKIT_CACHE": os.devnull}),
+        processes.worker("limited", "--no-nanny", environment=limits),
+    ]
     one, many = tmp_path / "one.mkv", tmp_path / "many.mkv"
     with connect(processes.address, same_bits=True) as executor:
         wait_for(lambda: len(executor._alive()) == 5)
         upscale(unseen(film), many, model="vsrt-s", executor=executor)
         assert executor.workers == 3
+    for worker in joined:
+        processes.kill(worker)
     # One process with the same limits, of which PyTorch learns when it is loaded.
     words = ["upscale", film, one, "-m", "vsrt-s", "--precision", "float32"]
     parts = "import vsrkit.upscale.produce as p; p.PART_FRAMES = 12; from vsrkit.cli import main"

@@ -9,8 +9,9 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 
 import psutil
 import pytest
+import torch
 
-from vsrkit.hardware.executors import MANY, interrupts_blocked, map_in_order, slots_of
+from vsrkit.hardware.executors import MANY, LocalPool, interrupts_blocked, map_in_order, slots_of
 
 BLOCKED = "import signal; print(signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, []))"
 PARENT = """
@@ -58,6 +59,20 @@ def test_results_come_in_order_and_few_items_are_taken_in_advance():
         assert next(results) == 0
         assert len(taken) <= 2 * 2 + 1
         assert list(results) == list(range(1, 20))
+
+
+def test_processes_share_the_threads_that_pytorch_was_given():
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)  # as by OMP_NUM_THREADS, which is not the number of cores
+    try:
+        with LocalPool(1, nothing) as pool:
+            assert pool.submit(torch.get_num_threads).result() == 3
+    finally:
+        torch.set_num_threads(before)
+
+
+def nothing():
+    pass
 
 
 def test_processes_end_with_a_parent_that_is_killed(tmp_path):

@@ -1,10 +1,13 @@
 """Parallel work gives the same results as sequential work."""
 
+import time
+from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier, Event, get_ident
 
 import pytest
 import torch
 
+from vsrkit.hardware import threads
 from vsrkit.hardware.device import Precision, inference_context
 from vsrkit.hardware.threads import allow_parallel, run_from_both_ends, run_parallel, run_per_frame
 from vsrkit.models.vsrt_small import SmallConfig, VSRTSmall
@@ -34,6 +37,22 @@ def test_each_function_gets_a_thread_and_half_of_the_cores(two_threads):
     assert len({first[0], second[0], get_ident()}) == 3
     assert first[1:] == second[1:] == (1, True)
     assert torch.get_num_threads() == 2
+
+
+def test_callers_in_several_threads_do_not_wait_for_each_other(two_threads, monkeypatch):
+    def slowly(work):
+        time.sleep(0.01)  # lets the other caller submit its first half before this second one
+        return work
+
+    def call(_):
+        both = Barrier(2)
+        with allow_parallel(), torch.no_grad():
+            run_parallel(lambda: both.wait(20), lambda: both.wait(20))
+
+    call(None)  # starts the threads
+    monkeypatch.setattr(threads, "_with_torch_mode", slowly)
+    with ThreadPoolExecutor(4) as callers:
+        list(callers.map(call, range(8)))  # raises BrokenBarrierError if two wait for each other
 
 
 @pytest.mark.parametrize(("enabled", "grad"), [(False, False), (True, True)])

@@ -2,6 +2,7 @@
 
 import pickle
 import random
+import sys
 import threading
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import replace
@@ -109,6 +110,23 @@ def test_tasks_are_small_and_other_processes_load_the_model_by_name(film, tmp_pa
         upscale(film, tmp_path / "two.mkv", model="vsrt-s", end=1, executor=pool)
     assert (tmp_path / "two.mkv").read_bytes() == (tmp_path / "one.mkv").read_bytes()
     assert max(sizes) < 20_000
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not fork by default")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # of Python 3.12
+def test_forked_processes_do_not_wait_for_threads_of_their_parent(film, tmp_path):
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        upscale(film, tmp_path / "one.mkv", model="vsrt-s", end=1)
+        with ProcessPoolExecutor(2, mp_context=get_context("fork")) as pool:
+            timer = threading.Timer(60, lambda: [p.kill() for p in pool._processes.values()])
+            timer.start()
+            upscale(film, tmp_path / "two.mkv", model="vsrt-s", end=1, executor=pool)
+            timer.cancel()
+    finally:
+        torch.set_num_threads(before)
+    assert (tmp_path / "two.mkv").read_bytes() == (tmp_path / "one.mkv").read_bytes()
 
 
 @pytest.mark.parametrize("workers", ["shuffled", "threads", "processes"])

@@ -12,7 +12,7 @@ from itertools import count
 from typing import Any
 
 from vsrkit.cluster.files import SharedFiles
-from vsrkit.cluster.survey import Agreement, Survey
+from vsrkit.cluster.survey import Agreement, Survey, slots_of_worker
 from vsrkit.cluster.worker import (
     CallSettings,
     ProcessDiedError,
@@ -56,7 +56,6 @@ class _Worker:
     """A worker that was admitted."""
 
     address: str
-    host: str
     slots: int
     facts: WorkerFacts
     running: list[_Call] = field(default_factory=list)
@@ -145,7 +144,8 @@ class DaskExecutor(Executor):
         for address in self._without(files, addresses):
             self._drop(address)
         if not self._workers:
-            raise VsrkitError(f"no worker has the input: {[*self._survey.refused.values()][-1]}")
+            reasons = list(self._survey.refused.values()) or ["all have left"]
+            raise VsrkitError(f"no worker has the input: {reasons[-1]}")
 
     def submit(self, call: Callable[..., Any], /, *arguments: Any, **named: Any) -> "Future[Any]":
         """Run a call on a worker; it is repeated elsewhere if the worker dies."""
@@ -229,11 +229,8 @@ class DaskExecutor(Executor):
             addresses = [address for address in addresses if address not in lacking]
         with self._lock:
             for address in addresses:
-                about = joined[address]
-                slots = int(about.get("resources", {}).get("GPU", about["nthreads"]))
-                self._workers[address] = _Worker(
-                    address, about["host"], max(1, slots), facts[address]
-                )
+                slots = slots_of_worker(joined[address])
+                self._workers[address] = _Worker(address, slots, facts[address])
         self._dispatch()
 
     def _without(self, files: SharedFiles, addresses: Sequence[str]) -> list[str]:
@@ -321,7 +318,8 @@ class DaskExecutor(Executor):
         """The cores of a worker are its own, or those of a machine that its workers share."""
         slots, facts = worker.slots, worker.facts
         if facts.cores == facts.all_cores:
-            slots = sum(w.slots for w in self._workers.values() if w.host == worker.host)
+            workers = self._workers.values()
+            slots = sum(w.slots for w in workers if w.facts.machine == facts.machine)
         return CallSettings(self._survey.environment, max(1, facts.cores // max(1, slots)))
 
     def _finish(self, call: _Call, task: Any) -> None:

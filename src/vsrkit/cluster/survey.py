@@ -74,7 +74,7 @@ class Survey:
             precision=CANDIDATES[0],
             device=device,
             instructions=level,
-            memory=min(f.memory // _slots(alive, address) for address, f in facts.items()),
+            memory=min(f.memory // _slots_beside(a, alive, facts) for a, f in facts.items()),
         )
         if not isinstance(precision, Precision):
             precision = self._fastest(precision, facts)
@@ -196,7 +196,15 @@ class Survey:
         return self._client.run(question, *arguments, workers=list(addresses), on_error="return")
 
 
-def _slots(alive: Mapping[str, Any], address: str) -> int:
+def slots_of_worker(about: Mapping[str, Any]) -> int:
+    """Calls that run at once on a worker: one for each GPU that it was given, or for each thread.
+
+    about: what the scheduler knows of the worker.
+    """
+    return max(1, int(about.get("resources", {}).get("GPU", about["nthreads"])))
+
+
+def _slots_beside(address: str, alive: Mapping[str, Any], facts: Mapping[str, WorkerFacts]) -> int:
     """Calls that run at once on the machine of a worker."""
-    host = alive[address]["host"]
-    return sum(about["nthreads"] for about in alive.values() if about["host"] == host)
+    machine = facts[address].machine
+    return sum(slots_of_worker(alive[a]) for a, f in facts.items() if f.machine == machine)

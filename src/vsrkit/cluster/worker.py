@@ -8,11 +8,13 @@ chosen only before PyTorch is loaded, and a process can be ended when its job is
 import asyncio
 import multiprocessing
 import os
+import platform
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, CancelledError, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import Any
 
 import av
@@ -39,10 +41,8 @@ IDLE_S = 120.0  # seconds after which an idle process ends; the next call starts
 
 
 def usable_cores() -> int:
-    """Cores that this process may use: a batch system gives a job only some of a machine's."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    """Cores that this process may use; a batch system or a container has only some of them."""
+    return int(import_module("dask.system").cpu_count())  # not in the core
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +52,7 @@ class WorkerFacts:
     vsrkit: str = __version__
     torch: str = torch.__version__
     pyav: str = av.__version__
+    machine: str = field(default_factory=platform.node)  # addresses of one machine can differ
     processor: str = field(default_factory=lambda: describe_processor(torch.device("cpu")))
     instructions: str = field(default_factory=instruction_level)
     cores: int = field(default_factory=usable_cores)

@@ -20,6 +20,7 @@ from vsrkit.hardware.device import CANDIDATES, PrecisionName
 from vsrkit.hardware.executors import map_in_order
 from vsrkit.hardware.files import file_digest, write_atomically
 from vsrkit.hardware.memory import PeakMemory
+from vsrkit.hardware.threads import leave_parent_threads
 from vsrkit.inference.engine import Engine, make_engine
 from vsrkit.inference.reference import EngineReference, refer
 from vsrkit.models.ensemble import Ensemble
@@ -56,6 +57,7 @@ class ClipAnswer:
 
 def run_clip(task: ClipTask) -> ClipAnswer:
     """Measure a clip, in whichever process this is called."""
+    leave_parent_threads()
     engine, memory, watch = task.reference.open(), PeakMemory(task.reference.device), Stopwatch()
     if task.views > 1:
         ensemble = Ensemble(engine.model, task.views)

@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class LocalPool(ProcessPoolExecutor):
-    """Processes of this machine that share its cores and end with this process.
+    """Processes of this machine that share the threads of this process and end with it.
 
     Ctrl-C reaches this process only, which decides when the others stop. As a context manager, it
     waits for what runs; after an exception it ends all processes at once.
@@ -36,7 +36,7 @@ class LocalPool(ProcessPoolExecutor):
             breaks the pool.
         arguments: picklable, or a queue of `multiprocessing`.
         """
-        threads = max(1, (os.cpu_count() or 1) // workers)
+        threads = max(1, torch.get_num_threads() // workers)
         super().__init__(
             workers,
             mp_context=multiprocessing.get_context("spawn"),

@@ -1,5 +1,6 @@
 """Distribute work over the CPU cores. This affects speed only, never results."""
 
+import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +22,17 @@ T = TypeVar("T")
 
 _allowed = ContextVar("parallel", default=False)
 _pool_lock = Lock()
+_importer = os.getpid()
+
+
+def leave_parent_threads() -> None:
+    """Use one thread from now on if this process was forked from one that had imported this module.
+
+    The parent's threads do not exist in it, and an operation in parallel would wait for them for
+    ever. That is how ProcessPoolExecutor starts processes on Linux before Python 3.14.
+    """
+    if os.getpid() != _importer:
+        torch.set_num_threads(1)
 
 
 @contextmanager
@@ -65,7 +77,8 @@ def run_parallel(first: Callable[[], T], second: Callable[[], T]) -> tuple[T, T]
         return first(), second()
     threads = torch.get_num_threads()
     pool = _two_threads(threads // 2, threads)
-    results = [pool.submit(_with_torch_mode(work)) for work in (first, second)]
+    with _pool_lock:  # halves of two callers in turn could wait for each other for ever
+        results = [pool.submit(_with_torch_mode(work)) for work in (first, second)]
     return results[0].result(), results[1].result()
 
 

@@ -18,6 +18,7 @@ from torch import nn
 
 from vsrkit.errors import VsrkitError
 from vsrkit.hardware.executors import LocalPool, slots_of
+from vsrkit.hardware.threads import leave_parent_threads
 from vsrkit.inference.engine import Engine
 from vsrkit.inference.reference import EngineReference, keep_model
 from vsrkit.models.spec import Carried, Context, PiecePlan
@@ -69,6 +70,7 @@ class PartAnswer:
 
 def run_part(task: PartTask) -> PartAnswer:
     """Compute a part, in whichever process this is called."""
+    leave_parent_threads()
     files: list[tuple[str, bytes]] = []
     tile: int | None = None
 
