@@ -8,7 +8,6 @@ import sys
 import time
 from pathlib import Path
 
-
 # Event loops that wake up 50 times a second would take much of the time of the tests.
 QUIET = {
     "DASK_DISTRIBUTED__ADMIN__TICK__INTERVAL": "1s",
