@@ -100,6 +100,8 @@ def refer(engine: Engine, name: str | None, sharpness: float | None = None) -> E
     sharpness: that the model was loaded with.
     """
     by_name = name is not None and (name not in MODELS or local_weights(name) is not None)
+    if name is not None and name not in MODELS:
+        name = str(Path(name).absolute())  # a worker has another current folder
     return EngineReference(
         name=name or type(engine.model).__name__,
         digest=model_digest(engine.model),
