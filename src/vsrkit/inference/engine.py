@@ -21,7 +21,7 @@ from vsrkit.hardware.device import (
 from vsrkit.hardware.executors import LocalPool, map_in_order
 from vsrkit.hardware.memory import Rows, as_rows, keep_freed_memory
 from vsrkit.inference.calibration import Calibration, find_calibration, with_int8
-from vsrkit.inference.tiles import plan_grid, run_pasted, run_tiled
+from vsrkit.inference.tiles import overlap_of, plan_grid, run_pasted, run_tiled
 from vsrkit.models.layers.window_cache import WindowCache
 from vsrkit.models.spec import (
     Carried,
@@ -50,7 +50,6 @@ class Engine:
     precision: Precision
     device: str = "cpu"
     tile: int | None = None  # side of the tiles; None runs whole frames
-    overlap: int | None = None  # pixels that neighbouring tiles share; None: a quarter, at most 32
     stitch: Literal["blend", "paste"] = "blend"  # paste: hard edges, as in the authors' code
     scratch: Path | None = None  # folder for tiles until they are blended; None: memory
     # By tile, what overlapping windows share; None computes it for every window and saves memory.
@@ -150,7 +149,7 @@ class Engine:
             return Rows((3, height * spec.scale, width * spec.scale), read)
 
         if tile and self.stitch == "blend" and max(size) > tile:
-            grid = plan_grid(*size, tile, self.overlap or min(32, tile // 4))
+            grid = plan_grid(*size, tile, overlap_of(tile))
             frames = run_tiled(answer, padded, grid, scale=spec.scale, scratch=self.scratch)
         elif tile and self.stitch == "paste" and min(size) >= tile:
             pasted = run_pasted(answer, padded(0, size[0]), size=tile, scale=spec.scale)

@@ -43,6 +43,11 @@ def _ramp(length: int) -> Tensor:
     return (torch.arange(length) + 0.5) / length
 
 
+def overlap_of(tile: int) -> int:
+    """Pixels that neighbouring tiles of this side share: a quarter, at most 32."""
+    return min(32, tile // 4)
+
+
 def plan_spans(length: int, size: int, overlap: int) -> list[Span]:
     """Plan tiles of exactly `size` that cover [0, length) evenly and share at least `overlap`."""
     if length < size:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 from vsrkit.studio.api.answers import shown
-from vsrkit.studio.folders import identify
 from vsrkit.studio.options import Given
 from vsrkit.upscale.work_folder import WorkFolder
 
@@ -120,11 +119,6 @@ class Job:
             arguments=tuple(value["arguments"]),
             report=report,
         )
-
-    @property
-    def source_id(self) -> str:
-        """The id that the source has if it is in the library."""
-        return identify(self.source)
 
     @property
     def is_complete(self) -> bool:

@@ -15,7 +15,7 @@ from vsrkit.errors import VideoError
 from vsrkit.hardware.memory import format_size
 from vsrkit.inference.engine import Engine
 from vsrkit.inference.memory import frames_at_once
-from vsrkit.inference.tiles import plan_spans
+from vsrkit.inference.tiles import overlap_of, plan_spans
 from vsrkit.models.layers.resample import fitted, middle
 from vsrkit.models.spec import Carried, Piece, Segments, plan_piece
 from vsrkit.upscale.batch import targets_of, videos_in
@@ -230,7 +230,7 @@ def _tiles(engine: Engine, info: VideoInfo) -> tuple[int, int]:
     tile = engine.spec.tile or engine.tile
     if tile is None:
         return 1, info.height * info.width
-    overlap = engine.overlap or min(32, tile // 4)
+    overlap = overlap_of(tile)
     counts, sides = [], []
     for length in (info.height, info.width):
         size = min(tile, max(length, engine.spec.tile or 0))
