@@ -165,7 +165,7 @@ class Queue:
         self._publish_queue()
 
     def set_paused(self, paused: bool) -> None:
-        """Pause the queue, with the running job, or let it go on."""
+        """Pause the queue, with the running job, or resume it."""
         self.paused = paused
         self._database.execute("DELETE FROM queue")
         self._database.execute("INSERT INTO queue VALUES (?)", [paused])

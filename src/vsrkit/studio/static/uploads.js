@@ -127,7 +127,7 @@ class Upload {
   }
 }
 
-/** All uploads of this page, one after the other; they go on while other views are shown. */
+/** All uploads of this page, one after the other; they continue while other views are shown. */
 class Uploads {
   constructor() {
     this.all = [];
