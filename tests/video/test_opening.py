@@ -458,3 +458,30 @@ def test_a_format_that_ffmpeg_does_not_convert(tmp_path):
         file.mux(packet)
     with pytest.raises(VideoError, match="pictures in the format bgr4 are not supported"):
         probe(path)
+
+
+def test_a_scrambled_transport_stream_is_named(tmp_path):
+    data = bytearray(write_clip(tmp_path / "a.ts", options={"bf": "0"}).read_bytes())
+    for place in range(0, len(data), 188):
+        if int.from_bytes(data[place + 1 : place + 3]) & 0x1FFF == 0x100:
+            data[place + 3] |= 0x80
+            data[place + 12 : place + 188] = bytes(176)
+    (tmp_path / "in.ts").write_bytes(data)
+    with pytest.raises(VideoError, match="is encrypted"):
+        probe(tmp_path / "in.ts")
+    assert probe(tmp_path / "a.ts").codec == "h264"
+
+
+def test_protected_windows_media_is_named(tmp_path):
+    """With the header object of its license; the frames would be decoded to noise."""
+    data = write_clip(tmp_path / "a.wmv", codec="wmv2").read_bytes()
+    texts = b"".join(
+        struct.pack("<I", 4) + text for text in (b"abcd", b"DRM\0", b"key\0", b"url\0")
+    )
+    identifier = bytes.fromhex("fbb3112223bdd211b4b700a0c955fc6e")
+    added = identifier + struct.pack("<Q", 24 + len(texts)) + texts
+    size, count = struct.unpack("<QI", data[16:28])
+    header = data[:16] + struct.pack("<QI", size + len(added), count + 1) + data[28:30]
+    (tmp_path / "in.wmv").write_bytes(header + added + data[30:])
+    with pytest.raises(VideoError, match="is encrypted"):
+        probe(tmp_path / "in.wmv")

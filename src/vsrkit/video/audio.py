@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
+from math import floor
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import av
@@ -24,6 +25,7 @@ LOSSLESS = {"mp4": "flac", "mov": "alac", "matroska": "flac"}  # for sources tha
 # By number of channels, if a file has no layout or the encoder does not support it.
 DEFAULT_LAYOUTS = {1: "mono", 2: "stereo", 3: "3.0", 4: "quad", 5: "5.0", 6: "5.1", 7: "6.1"}
 DEFAULT_LAYOUTS |= {8: "7.1"}
+HALF = Fraction(1, 2)
 JITTER = Fraction(1, 10)  # seconds; smaller gaps between timestamps are rounding errors
 # Seconds of packets before the kept range, which a decoder needs for the right first samples.
 LEAD = Fraction(1, 10)
@@ -130,7 +132,11 @@ class CopiedAudio:
         if self._muxer_delay is not None:
             if self.delay is None:
                 self.delay = max(Fraction(0), -packet.pts * packet.time_base)
-            packet.pts += round((self.delay - self._muxer_delay) / packet.time_base)
+            # Players subtract the delay in whole milliseconds, but drop its exact samples.
+            shift = Fraction(floor(self.delay * 1000 + HALF), 1000) - self._muxer_delay
+            packet.pts += round(shift / packet.time_base)
+            if packet.pts * packet.time_base * 1000 % 1 == HALF:
+                packet.pts -= 1  # so that the muxer rounds down, as players do before zero
             packet.dts = packet.pts
         packet.stream = self.stream
         return [packet]
@@ -149,6 +155,7 @@ class ConvertedAudio:
     distinct_times: bool = False  # see streams.OutputStream
     next_sample: int | None = None  # expected time of the next frame, in samples
     lead: Fraction = EVERYTHING
+    rounding: Fraction = Fraction(0)  # seconds to add to all times, see `TimeRange.rounding`
 
     def receive(self, packet: Packet) -> None:
         """Times are made exact after decoding."""
@@ -180,7 +187,7 @@ class ConvertedAudio:
         base = Fraction(1, frame.sample_rate)
         start = self.next_sample or 0
         if frame.pts is not None and frame.time_base is not None:
-            stored = round(frame.pts * frame.time_base / base)
+            stored = round((frame.pts * frame.time_base + self.rounding) / base)
             if self.next_sample is None or stored - start > JITTER / base:
                 start = stored
         frame.pts, frame.time_base = start, base

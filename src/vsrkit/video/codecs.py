@@ -297,12 +297,13 @@ def _check_limit(codec: str, width: int, height: int) -> None:
     if limit.allows(width, height):
         return
     if min(width, height) < limit.least:
-        bound = f"pictures of at least {limit.least}x{limit.least}"
-    else:
-        bound = f"pictures of up to {limit.width}x{limit.height}"
+        raise VideoError(
+            f"{codec} takes pictures of at least {limit.least}x{limit.least}, not {width}x{height};"
+            " use a larger --scale or --height, or name a folder for PNG files as the output"
+        )
     raise VideoError(
-        f"{codec} takes {bound}, not {width}x{height}; use another --codec "
-        "(ffv1 in mkv), --scale or --height"
+        f"{codec} takes pictures of up to {limit.width}x{limit.height}, not {width}x{height}; "
+        "use another --codec (ffv1 in mkv), or a smaller --scale or --height"
     )
 
 

@@ -14,7 +14,7 @@ from av.video.stream import VideoStream
 
 from vsrkit.errors import VideoError
 from vsrkit.hardware.files import sync_file
-from vsrkit.video.audio import CopiedAudio, Packet
+from vsrkit.video.audio import ConvertedAudio, CopiedAudio, Packet
 from vsrkit.video.codecs import CONTAINERS, Encoding
 from vsrkit.video.colour import FULL, layout_of
 from vsrkit.video.copied_video import CopiedVideo
@@ -306,6 +306,8 @@ def _other_packets(
                 for selected in stream.select(packet, kept):
                     yield from stream.convert(kept.shift(selected))
             elif kept.contains(packet, lead=stream.lead):
+                if isinstance(stream, ConvertedAudio):
+                    stream.rounding = kept.rounding(packet.time_base)
                 yield from stream.convert(kept.shift(packet))
     except av.FFmpegError as error:
         log.warning("the other streams end early: %s", error.strerror)

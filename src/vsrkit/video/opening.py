@@ -20,7 +20,8 @@ from av.video.stream import VideoStream
 
 from vsrkit.errors import VideoError
 from vsrkit.video.animations import as_mov, is_animated_webp
-from vsrkit.video.boxes import check_boxes, encrypted_tracks, is_mp4, leading_boxes
+from vsrkit.video.boxes import check_boxes, is_mp4, leading_boxes
+from vsrkit.video.encryption import encrypted_streams_of_mp4, encryption_of
 
 if TYPE_CHECKING:
     Packet: TypeAlias = av.Packet[Any]
@@ -268,29 +269,3 @@ def packets(container: InputContainer, *streams: Stream) -> Iterator[Packet]:
             )
         if packet.size or (packet.pts is None and packet.dts is None):
             yield packet
-
-
-def is_encrypted(packet: Packet) -> bool:
-    """Whether the content of a packet is encrypted."""
-    return packet.has_sidedata("encryption_info") or "enc_key_id" in packet.stream.metadata
-
-
-def encrypted_streams(container: InputContainer) -> set[int]:
-    """Indices of the encrypted streams of a file."""
-    of_matroska = {s.index for s in container.streams if "enc_key_id" in s.metadata}
-    return of_matroska | encrypted_streams_of_mp4(Path(container.name))
-
-
-def encrypted_streams_of_mp4(path: Path) -> set[int]:
-    """Indices of the encrypted streams of an mp4; empty for all other files."""
-    try:
-        with path.open("rb") as file:
-            head = file.read(16)
-        return encrypted_tracks(path) if is_mp4(head) else set()
-    except OSError:
-        return set()
-
-
-def encryption_of(path: Path) -> str:
-    """The message about an encrypted file."""
-    return f"{path} is encrypted, its frames need a key; decrypt it first"

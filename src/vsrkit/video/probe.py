@@ -17,14 +17,8 @@ from av.video.stream import VideoStream
 
 from vsrkit.errors import VideoError
 from vsrkit.video.colour import FULL, LIMITED, Colour, Siting, effective_matrix, planar_format
-from vsrkit.video.opening import (
-    encrypted_streams,
-    encryption_of,
-    is_encrypted,
-    open_container,
-    packets,
-    video_stream,
-)
+from vsrkit.video.encryption import encrypted_streams, encryption_of, is_encrypted
+from vsrkit.video.opening import open_container, packets, video_stream
 from vsrkit.video.side_data import Hdr, hdr_of, not_kept, side_data
 
 VIDEO_SUFFIXES = frozenset(
@@ -115,7 +109,9 @@ def probe(source: str | Path, *, count: bool = False, follow_references: bool = 
     with open_container(path, follow_references=follow_references) as container:
         stream = video_stream(container, path)
         pictures = first_pictures(container, stream)
-        if not pictures and stream.index in encrypted_streams(container):
+        # Of Windows Media, encrypted frames are decoded to noise.
+        unreadable = not pictures or container.format.name == "asf"
+        if unreadable and stream.index in encrypted_streams(container):
             raise VideoError(encryption_of(path))
         if not pictures:
             raise VideoError(f"{path} has a video stream, but no frame of it can be decoded")

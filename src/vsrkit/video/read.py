@@ -22,6 +22,7 @@ from torch import Tensor
 from vsrkit.errors import VideoError
 from vsrkit.video.animations import is_animated
 from vsrkit.video.colour import FULL, Colour, checksum, to_rgb
+from vsrkit.video.encryption import is_encrypted
 from vsrkit.video.images import (
     find_numbered,
     is_image,
@@ -30,7 +31,7 @@ from vsrkit.video.images import (
     read_image_format,
     read_image_size,
 )
-from vsrkit.video.opening import is_encrypted, open_container, packets, video_stream
+from vsrkit.video.opening import open_container, packets, video_stream
 from vsrkit.video.probe import Orientation, VideoInfo, probe
 
 log = logging.getLogger("vsrkit")

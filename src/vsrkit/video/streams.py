@@ -19,14 +19,9 @@ from av.video.stream import VideoStream
 from vsrkit.errors import VideoError
 from vsrkit.video.audio import CopiedAudio, Packet, convert_audio
 from vsrkit.video.copied_video import CopiedVideo
+from vsrkit.video.encryption import encrypted_streams
 from vsrkit.video.matroska import PLACEHOLDER, muxer_delay
-from vsrkit.video.opening import (
-    encrypted_streams,
-    is_alpha_of_avif,
-    is_still_item,
-    packets,
-    video_stream,
-)
+from vsrkit.video.opening import is_alpha_of_avif, is_still_item, packets, video_stream
 from vsrkit.video.probe import codec_name
 
 TEXT_SUBTITLES = {"subrip", "srt", "ass", "ssa", "webvtt", "mov_text", "text"}
@@ -98,8 +93,11 @@ def copy_streams(
     Returns the new streams by their index in the old file.
     """
     kept: dict[int, OutputStream] = {}
+    picture = video_stream(old, Path(old.name))
     encrypted = encrypted_streams(old)
     for stream in old.streams:
+        if stream is picture:
+            continue
         if stream.index in encrypted:
             warn(f"{_label(stream)} is encrypted and is not copied")
             continue
@@ -113,8 +111,6 @@ def copy_streams(
                 continue
             case "video" if stream.disposition & Disposition.attached_pic:
                 made = _cover(stream, old, target, warn)
-            case "video" if stream is video_stream(old, Path(old.name)):
-                continue
             case "video" if is_alpha_of_avif(old, stream):
                 continue  # see VideoInfo.not_kept
             case "video":

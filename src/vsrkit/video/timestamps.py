@@ -76,6 +76,10 @@ class TimeRange:
             packet.pts = packet.dts = begin
             packet.duration -= begin - start
 
+    def rounding(self, base: Fraction) -> Fraction:
+        """Seconds that `shift` moves packets with this time base too far: AVI has 24 ms for MP3."""
+        return round(self.zero / base) * base - self.zero
+
     def shift(self, packet: Packet) -> Packet:
         """Move the timestamps of a packet so that the range begins at zero, in place."""
         if self.zero:
