@@ -80,6 +80,7 @@ def test_the_public_function_loads_names():
     assert found.to("cpu") is found
     assert found.device == torch.device("cpu")
     assert describe_model(small("rvrt")).context == Segments(30, 10)
+    assert vsrkit.load_descriptor("vsrt-reds", 3).frames == 3
 
 
 @pytest.mark.parametrize(

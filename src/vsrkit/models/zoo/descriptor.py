@@ -179,13 +179,16 @@ class VideoModelDescriptor:
             )
 
 
-def load_descriptor(name_or_path: str | Path) -> VideoModelDescriptor:
+def load_descriptor(
+    name_or_path: str | Path, frames: int | None = None, *, heads: int | None = None
+) -> VideoModelDescriptor:
     """Load a model and describe it in the words of spandrel.
 
     name_or_path: as for `load_model`: a model's name, a vsrkit file, or a public checkpoint, which
         is recognised by its tensor names
+    frames, heads: as for `load_model`, where a file does not store them
     """
-    return describe_model(load_model(name_or_path))
+    return describe_model(load_model(name_or_path, frames, heads=heads))
 
 
 def describe_model(model: nn.Module) -> VideoModelDescriptor:
