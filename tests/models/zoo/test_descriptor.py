@@ -1,5 +1,7 @@
 """Descriptors: every model of the table, every public file, any size of clip."""
 
+import copy
+
 import pytest
 import torch
 from tests.models.test_contract import SMALL, WITHOUT_PUBLIC_FILES, small
@@ -81,6 +83,12 @@ def test_the_public_function_loads_names():
     assert found.device == torch.device("cpu")
     assert describe_model(small("rvrt")).context == Segments(30, 10)
     assert vsrkit.load_descriptor("vsrt-reds", 3).frames == 3
+
+
+def test_converted_weights_are_refused_in_one_line():
+    model = copy.deepcopy(small("psrt")).half()
+    with pytest.raises(VsrkitError, match="must stay in float32; instead of"):
+        describe_model(model)(torch.rand(1, 2, 3, 8, 8))
 
 
 @pytest.mark.parametrize(

@@ -171,6 +171,11 @@ class VideoModelDescriptor:
             )
         if min(shape) < 1:
             raise VsrkitError(f"the clip {shape} is empty")
+        if any(p.dtype != torch.float32 for p in self.model.parameters()):
+            raise VsrkitError(
+                "the weights of the model must stay in float32; instead of converting them, pass "
+                "a clip in float16 or bfloat16"
+            )
         side = self.size_requirements.minimum
         if self.size_requirements.square and max(shape[3:]) > side:
             raise VsrkitError(
