@@ -3,6 +3,7 @@
 import io
 import os
 import shutil
+import time
 
 import numpy as np
 import pytest
@@ -40,8 +41,10 @@ def test_videos_are_described(client, folder):
 def test_remarks_follow(client, folder):
     write_clip(folder / "a.mp4")
     video = videos(client)["a.mp4"]["id"]
+    deadline = time.monotonic() + 90
     while (found := client.get(f"/api/videos/{video}").json())["remarks"] is None:
-        pass
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
     assert any(line.startswith("no audio") for line in found["remarks"])
 
 

@@ -93,7 +93,9 @@ def order(client):
 
 
 def wait_for_frame(client, job, frame):
+    deadline = time.monotonic() + 90
     while (client.get(f"/api/jobs/{job}").json()["progress"] or {}).get("done", -1) < frame:
+        assert time.monotonic() < deadline
         time.sleep(0.01)
 
 

@@ -229,7 +229,9 @@ def test_a_job_survives_the_kill_of_the_server(tmp_path):
         wanted = {"video": video["id"], "options": {"model": "bicubic"}}
         _, answer = studio.ask("POST", "/api/jobs", {"jobs": [wanted]})
         (job,) = json.loads(answer)["jobs"]
+        deadline = time.monotonic() + 120
         while not (tmp_path / ".a.x4.mkv.vsrkit" / "part-000000.json").exists():
+            assert time.monotonic() < deadline
             time.sleep(0.005)
         studio.process.kill()
         studio.process.wait()

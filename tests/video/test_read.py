@@ -135,7 +135,7 @@ def test_images_are_read_as_a_video(tmp_path):
     [
         (lambda p: None, "does not exist"),
         (lambda p: p.mkdir(), "contains no images"),
-        (lambda p: p.write_bytes(b""), "cannot read"),
+        (lambda p: p.write_bytes(b""), "the file is empty"),
         (lambda p: p.write_text("hello"), "cannot read"),
     ],
 )

@@ -90,6 +90,8 @@ def open_container(
 def _checked(file: BinaryIO, path: Path) -> BinaryIO:
     """The file, or what an animation is converted to; raises VideoError for what is refused."""
     head = file.read(HEAD)
+    if not head:
+        raise VideoError(f"cannot read {path} as a video: the file is empty")
     if kind := playlist_kind(head):
         raise VideoError(
             f"{path} is {kind}: it names other files or addresses, which are not opened unless "
