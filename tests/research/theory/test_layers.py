@@ -118,9 +118,9 @@ def test_the_study_is_written_as_tables_and_curves(tmp_path):
     expected = np.mean([smooth(r.losses) for r in study.runs[:2]], axis=0)
     assert losses == pytest.approx(expected.tolist())
     assert len(describe_layers(study)) == 1 + len(rows)
-    again = train_layers([2], seeds=2, steps=3)
+    again = train_layers([2], seeds=1, steps=3)
     assert all(
-        np.array_equal(a.losses, b.losses) for a, b in zip(study.runs, again.runs, strict=True)
+        np.array_equal(a.losses, b.losses) for a, b in zip(study.runs[::2], again.runs, strict=True)
     )
 
 
