@@ -130,7 +130,7 @@ class Survey:
         kinds = "; ".join(sorted(f"{processor}, {level}" for processor, level in self._kinds))
         log.warning(
             "the processors of the workers differ (%s): the last bit of results, and so the bytes "
-            "of the output, may differ from a run on one machine; --same-bits avoids that",
+            "of the output, may depend on which worker computes what; with --same-bits they do not",
             kinds,
         )
 
