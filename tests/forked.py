@@ -32,7 +32,7 @@ def run_forked(
     folder,
     *,
     cpu_s=30,
-    wall_s=900,
+    wall_s=180,
     memory=3 << 30,
     file_size=1 << 30,
     stdin=None,
