@@ -485,3 +485,10 @@ def test_protected_windows_media_is_named(tmp_path):
     (tmp_path / "in.wmv").write_bytes(header + added + data[30:])
     with pytest.raises(VideoError, match="is encrypted"):
         probe(tmp_path / "in.wmv")
+
+
+def test_segments_of_any_suffix_are_followed_on_request(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_clip(tmp_path / "a.ts", options={"bf": "0"}).rename(tmp_path / "segment.bin")
+    (tmp_path / "list.m3u8").write_text(hls("segment.bin"))
+    assert count(open_source(tmp_path / "list.m3u8", follow_references=True)) == 6

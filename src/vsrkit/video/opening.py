@@ -73,6 +73,8 @@ def open_container(
             if follow_references:
                 # With an explicit protocol, or FFmpeg takes "Part 1:2.mp4" for a URL.
                 options = {"protocol_whitelist": PROTOCOLS, "enable_drefs": "1"}
+                # Keys and segments of HLS may have any suffix.
+                options |= {"allowed_extensions": "ALL", "extension_picky": "0"}
                 container = _open(f"file:{path}", times | options)
             else:
                 file = stack.enter_context(path.open("rb"))
