@@ -294,8 +294,12 @@ class GuidedAttention(nn.Module):
 
 
 def on_pixels(layer: nn.Linear, x: Tensor) -> Tensor:
-    """Apply a linear layer to every pixel: (N, C, H, W) -> (N, C', H, W)."""
-    return F.conv2d(x, layer.weight[..., None, None], layer.bias)
+    """Apply a linear layer to every pixel: (N, C, H, W) -> (N, C', H, W).
+
+    A 1x1 convolution may round differently with another number of threads.
+    """
+    done: Tensor = layer(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+    return done
 
 
 class Tail(nn.Module):
