@@ -28,7 +28,10 @@ def clips(tmp_path):
     return tmp_path / "clips"
 
 
-def test_ranges_and_loss_come_from_different_clips(clips, monkeypatch):
+@pytest.mark.parametrize(
+    ("held_out", "others", "measured"), [((), ["a", "b"], ["c"]), (["b"], ["a", "c"], ["b"])]
+)
+def test_ranges_and_loss_come_from_different_clips(clips, monkeypatch, held_out, others, measured):
     seen = []
     read = module._middle
 
@@ -37,9 +40,9 @@ def test_ranges_and_loss_come_from_different_clips(clips, monkeypatch):
         return read(path, frames, side, scale)
 
     monkeypatch.setattr(module, "_middle", noted)
-    found = calibrate_on_clips(trained(VSRTSmall(SMALL)), clips)
-    assert [name for name, frames in seen if frames == module.RANGE_FRAMES] == ["a", "b"]
-    assert [name for name, frames in seen if frames == module.LOSS_FRAMES] == ["c"]
+    found = calibrate_on_clips(trained(VSRTSmall(SMALL)), clips, held_out=held_out)
+    assert [name for name, frames in seen if frames == module.RANGE_FRAMES] == others
+    assert [name for name, frames in seen if frames == module.LOSS_FRAMES] == measured
     assert set(found.loss) == {"int8", "int8-exact"}
     towers = {"backward_tower.main.2", "forward_tower.main.2"}
     assert found.ranges.keys() == towers | {"head", "tail.conv"}
@@ -49,6 +52,14 @@ def test_ranges_and_loss_come_from_different_clips(clips, monkeypatch):
 def test_a_single_clip_is_refused(clips):
     with pytest.raises(DataError, match="holds one clip"):
         calibrate_on_clips(trained(VSRTSmall(SMALL)), clips / "a")
+
+
+@pytest.mark.parametrize(
+    ("held_out", "message"), [(["d"], "no clip called d"), (["a", "b", "c"], "all clips of")]
+)
+def test_wrong_names_of_held_out_clips_are_refused(clips, held_out, message):
+    with pytest.raises(DataError, match=message):
+        calibrate_on_clips(trained(VSRTSmall(SMALL)), clips, held_out=held_out)
 
 
 def test_the_command_stores_what_is_then_found_by_the_weights(clips, tmp_path):

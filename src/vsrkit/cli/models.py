@@ -85,7 +85,7 @@ def calibrate(
     model: Annotated[str, typer.Argument(help="Name of a model, or a checkpoint file.")],
     data: Annotated[
         Path,
-        typer.Option("--data", help="Folder of clips. On every fourth one the loss is measured."),
+        typer.Option("--data", help="Folder of clips. On some of them the loss is measured."),
     ],
     degradations: Annotated[
         str,
@@ -93,6 +93,12 @@ def calibrate(
             "--degradations", help="Degradations that make LR frames of the clips: bi or bi,crf25."
         ),
     ] = "bi",
+    held_out: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Name of a clip on which the loss is measured. Repeatable. Default: every fourth."
+        ),
+    ] = None,
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", help="File to write. Default: one in the cache folder."),
@@ -114,6 +120,7 @@ def calibrate(
             trained_model(model),
             data,
             degradations=degradations.split(","),
+            held_out=held_out or (),
             on_progress=lambda name, done, total: progress.update(
                 task, description=name, completed=done, total=total
             ),

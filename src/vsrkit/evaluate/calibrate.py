@@ -1,6 +1,6 @@
 """Calibrate a model for int8 on clips, and measure on other ones what int8 costs in quality."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -22,8 +22,10 @@ from vsrkit.models.spec import Spec
 from vsrkit.video.read import open_source
 
 HELD_OUT = 4  # every fourth clip measures the loss, the others the ranges
-RANGE_FRAMES, RANGE_SIDE = 4, 320  # of each clip; pixels of the middle of HR
-LOSS_FRAMES, LOSS_SIDE = 8, 256
+RANGE_FRAMES, RANGE_SIDE = 3, 320  # of each clip; pixels of the middle of HR
+# A few frames of 256x256 pixels are not enough: the loss of a clip then changes by 0.01 dB with
+# errors of the same size in other places.
+LOSS_FRAMES, LOSS_SIDE = 12, 384
 
 
 def calibrate_on_clips(
@@ -31,21 +33,28 @@ def calibrate_on_clips(
     folder: Path,
     *,
     degradations: Sequence[str] = ("bi",),
+    held_out: Collection[str] = (),
     on_progress: OnProgress = lambda name, done, total: None,
 ) -> Calibration:
     """Measure the ranges of a model on some of the clips, the loss of int8 on the others.
 
     Args:
         model: with trained weights.
-        folder: a folder of HR clips, of which each fourth one is held out for the loss.
+        folder: a folder of HR clips.
         degradations: how LR is made of HR, by name, each for all clips; the loss is the mean.
+        held_out: names of the clips that measure the loss; every fourth one if there are none.
         on_progress: called with the name of a clip, the clips done and their total number.
     """
     clips = find_clips(folder)
     if len(clips) < 2:
         raise DataError(f"{folder} holds one clip; ranges and loss need at least two")
-    held_out = clips[HELD_OUT - 1 :: HELD_OUT] or clips[-1:]
-    others = [clip for clip in clips if clip not in held_out]
+    if missing := set(held_out) - {clip.stem for clip in clips}:
+        raise DataError(f"{folder} has no clip called {min(missing)}")
+    measured = [clip for clip in clips if clip.stem in held_out]
+    measured = measured or clips[HELD_OUT - 1 :: HELD_OUT] or clips[-1:]
+    others = [clip for clip in clips if clip not in measured]
+    if not others:
+        raise DataError(f"all clips of {folder} are held out; the ranges need at least one")
     spec: Spec = model.spec  # type: ignore[assignment]
     scale = spec.scale
     kinds = [degradation_named(name, scale) for name in degradations]
@@ -65,7 +74,7 @@ def calibrate_on_clips(
     ranges = (lr for lr, _ in pairs(others, RANGE_FRAMES, RANGE_SIDE))
     calibration = calibrate(model, ranges, about=about)
     return replace(
-        calibration, loss=_losses(model, calibration, pairs(held_out, LOSS_FRAMES, LOSS_SIDE))
+        calibration, loss=_losses(model, calibration, pairs(measured, LOSS_FRAMES, LOSS_SIDE))
     )
 
 

@@ -8,7 +8,14 @@ from torch import nn
 
 from vsrkit.hardware.int8 import int8_fault
 from vsrkit.models.layers.blocks import ResidualBlock, ResidualBlocks, residual_blocks
-from vsrkit.models.layers.int8 import Int8Blocks, Ranges, observed, quantisable, quantised
+from vsrkit.models.layers.int8 import (
+    Int8Blocks,
+    Int8Conv,
+    Ranges,
+    observed,
+    quantisable,
+    quantised,
+)
 
 pytestmark = pytest.mark.skipif(int8_fault() is not None, reason=str(int8_fault()))
 
@@ -70,6 +77,19 @@ def test_a_float_stream_is_more_precise_than_one_of_bytes(net):
         for exact in (False, True)
     )
     assert floats < bytes_
+
+
+@torch.inference_mode()
+def test_exact_leaves_convolutions_and_single_blocks_in_floats(net):
+    net.single = residual_blocks(1, 32)
+    ranges = calibrated(net, features())
+    ranges["single"] = Ranges(ranges["blocks"].stream[:2], ranges["blocks"].inner[:1], (1.0,) * 32)
+    bytes_, exact = (quantised(net, ranges, exact=e) for e in (False, True))
+    assert isinstance(bytes_.last, Int8Conv)
+    assert isinstance(bytes_.single, Int8Blocks)
+    assert isinstance(exact.blocks, Int8Blocks)
+    assert isinstance(exact.last, nn.Conv2d)
+    assert isinstance(exact.single, ResidualBlocks)
 
 
 @pytest.mark.parametrize("exact", [False, True])

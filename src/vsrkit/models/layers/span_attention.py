@@ -93,9 +93,8 @@ class SpanAttention(nn.Module):
             q = frame.queries[head][:, row]  # (B, J, BLOCK^2, d)
             k = self._spans(keys, row)
             hidden = self._spans(frame.hidden[head][:, None], row)[..., 0].repeat(1, 1, len(near))
-            similarity = q * q.shape[-1] ** -0.5 @ k.transpose(-1, -2) + bias.to(q.dtype)
-            similarity = similarity.masked_fill(hidden[:, :, None], HIDDEN)
-            yield similarity.softmax(-1)
+            similarity = (q * q.shape[-1] ** -0.5 @ k.transpose(-1, -2)).add_(bias.to(q.dtype))
+            yield similarity.masked_fill_(hidden[:, :, None], HIDDEN).softmax(-1)
 
     def shift(self, head: int) -> int:
         """Pixels by which the grid of a head starts above and to the left of the frame."""
