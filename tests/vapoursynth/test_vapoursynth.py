@@ -78,8 +78,11 @@ def run_script(folder, script):
     return (folder / "out.raw").read_bytes()
 
 
-@pytest.mark.parametrize(("model", "bits"), [("vsrt-s", 8), ("vsrt-s", 16), ("vsrt-xs", 8)])
-def test_vspipe_gives_the_frames_of_upscale(tmp_path, model, bits):
+@pytest.mark.parametrize(
+    ("model", "bits", "taken"),
+    [("vsrt-s", 8, "RGBS"), ("vsrt-s", 16, "RGB48"), ("vsrt-xs", 8, "RGB24")],
+)
+def test_vspipe_gives_the_frames_of_upscale(tmp_path, model, bits, taken):
     folder = tmp_path
     options = UpscaleOptions(model=model, precision="float32")
     upscale_video(written(tmp_path, bits), folder / "large", options=options)
@@ -88,7 +91,8 @@ def test_vspipe_gives_the_frames_of_upscale(tmp_path, model, bits):
     made = run_script(
         folder,
         f"""
-large = upscale(clip, "{model}", precision="float32", bits={bits})
+taken = clip.resize.Point(format=vs.{taken})
+large = upscale(taken, "{model}", precision="float32", bits={bits if taken == "RGBS" else None})
 assert large.format.id == vs.RGB{3 * bits}
 large.std.Reverse().set_output()  # asked for backwards
 """,

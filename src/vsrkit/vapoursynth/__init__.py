@@ -34,13 +34,14 @@ def upscale(
 ) -> Node:
     """Upscale a clip by a model of the zoo.
 
-    clip: vs.RGBS or vs.RGBH of constant size, full range
+    clip: vs.RGBS, vs.RGBH, vs.RGB24 or vs.RGB48 of constant size, full range
     model: as for `vsrkit.load_model`, or a loaded model
     cuts: where shots begin. `detect` finds them as `vsrkit upscale` does, `props` reads them from
         the frame property `_SceneChangePrev`; or the numbers of the frames. Fastest are numbers.
     precision, device, tile: as for `vsrkit upscale`
     bits: 8 or 16 for RGB24 or RGB48, rounded as in the files of `vsrkit upscale`; None for the
-        clip's format. VapourSynth's own conversion rounds single values the other way.
+        clip's format. VapourSynth's own conversions, to floats or from them, change single values
+        in the last bit: pass RGB24 or RGB48 for exactly the frames of `vsrkit upscale`.
     memory: gigabytes of upscaled frames that are kept for the next requests
 
     Frames have the same values in whatever order they are requested: those that
@@ -49,21 +50,25 @@ def upscale(
     """
     if not isinstance(clip, vs.VideoNode) or clip.format is None or not clip.width:
         raise VsrkitError("upscale takes a clip of constant format and size")
-    if clip.format.id not in (vs.RGBS, vs.RGBH):
+    if clip.format.id not in (vs.RGBS, vs.RGBH, vs.RGB24, vs.RGB48):
         raise VsrkitError(
-            f"upscale takes RGBS or RGBH, not {clip.format.name}; convert the clip first, such as "
-            "clip.resize.Bicubic(format=vs.RGBS, matrix_in_s='709')"
+            f"upscale takes RGBS, RGBH, RGB24 or RGB48, not {clip.format.name}; convert the clip "
+            "first, such as clip.resize.Bicubic(format=vs.RGBS, matrix_in_s='709')"
         )
     network = load_model(model) if isinstance(model, str) else model
     engine = make_engine(network, precision=precision, device=resolve_device(device), tile=tile)
 
+    if bits not in (None, 8, 16):
+        raise VsrkitError(f"bits is 8, 16 or None, not {bits}")
+    is_integer = clip.format.sample_type == vs.INTEGER
+    largest = 2**clip.format.bits_per_sample - 1 if is_integer else 1
+    bits = bits or (clip.format.bits_per_sample if is_integer else None)
+
     def read(number: int) -> Tensor:
         with clip.get_frame(number) as frame:
             planes = [np.asarray(frame[plane]).astype(np.float32) for plane in range(3)]
-        return torch.from_numpy(np.stack(planes))
+        return torch.from_numpy(np.stack(planes) / np.float32(largest))
 
-    if bits not in (None, 8, 16):
-        raise VsrkitError(f"bits is 8, 16 or None, not {bits}")
     length = clip.num_frames
     if cuts == "detect":
         begins = detected_cuts(read, length)

@@ -12,6 +12,7 @@ from vsrkit.models.layers.int8 import (
     Int8Blocks,
     Int8Conv,
     Ranges,
+    _rounded,
     observed,
     quantisable,
     quantised,
@@ -165,6 +166,15 @@ def _unbalanced(net, x):
         x = block(x)
         stream.append((float(x.min()), float(x.max())))
     return tuple(stream)
+
+
+def test_rounded_kernels_keep_their_sums():
+    kernels = 20 * torch.randn(16, 32, 3, 3, generator=torch.Generator().manual_seed(3))
+    rounded = _rounded(kernels)
+    assert torch.equal(rounded, rounded.round())
+    assert (rounded - kernels).abs().max() < 1.5  # single values go to the second nearest step
+    sums = (rounded - kernels).sum((2, 3)).abs()
+    assert sums.max() < 0.5 + 1e-4 < (kernels.round() - kernels).sum((2, 3)).abs().max()
 
 
 def test_only_blocks_with_relu_and_named_convolutions_run_in_int8(net):
