@@ -138,6 +138,11 @@ NOT_RUN = {
     "vsrkit export vsrt-s -o exported --window 5": (
         "takes half a minute; tests/export/test_job.py exports smaller networks"
     ),
+    "vsrkit weights calibrate vsrt-s-vivid --data CLIPS --degradations bi,crf25 "
+    "--held-out car05_001 --held-out hitachi_isee5_001 --held-out nyvtg_006 --held-out tpvtg_003 "
+    "--held-out set8_motorbike -o src/vsrkit/weights/vsrt-s-vivid.int8.json": (
+        "needs the clips that the presets are trained on; the page runs it for a small network"
+    ),
     PUBLISHED_ABLATION: (
         "takes 15 minutes; tests/research/reproduce/test_published_ablation.py runs a smaller one"
     ),

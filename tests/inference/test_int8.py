@@ -18,6 +18,7 @@ from vsrkit.models.bicubic import Bicubic, BicubicConfig
 from vsrkit.models.layers import int8 as layers
 from vsrkit.models.vsrt_small import SmallConfig, VSRTSmall
 from vsrkit.models.vsrt_stream import StreamConfig, VSRTStream
+from vsrkit.models.zoo import load_model
 
 pytestmark = pytest.mark.skipif(int8_fault() is not None, reason=str(int8_fault()))
 
@@ -134,3 +135,19 @@ def test_a_stored_calibration_is_found_by_the_weights(model):
     assert stored.negligible == ["int8-exact"]
     path.unlink()
     assert find_calibration(model) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "kinds"),
+    [
+        ("vsrt-s", ["int8-exact"]),
+        ("vsrt-s-web", ["int8-exact"]),
+        ("vsrt-xs", ["int8-exact"]),
+        ("vsrt-m", []),
+    ],
+)
+def test_presets_come_with_ranges_and_auto_may_take_these_kinds(name, kinds):
+    shipped = find_calibration(load_model(name))
+    assert shipped is not None
+    assert set(shipped.loss) == set(KINDS)
+    assert shipped.negligible == kinds

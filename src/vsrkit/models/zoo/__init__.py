@@ -115,8 +115,10 @@ def _load_between(name: str, sharpness: float, frames: int | None, heads: int | 
                 "`vsrkit weights list` says where they come from"
             )
     soft, sharp = (_load_entry(each, frames, heads) for each in pairs[name])
+    if sharpness in (0, 1):  # a sum would turn -0.0 into 0.0, and the digest would be another
+        return sharp if sharpness else soft
     # Two products and a sum, each rounded to float32: the same on every processor, unlike a fused
-    # operation. The weights of 0 and 1 are exactly those of the two models.
+    # operation.
     with torch.no_grad():
         for key, weights in soft.named_parameters():
             weights.copy_(weights * (1 - sharpness) + sharp.get_parameter(key) * sharpness)
