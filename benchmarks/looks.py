@@ -1,13 +1,15 @@
 """Show models side by side: python benchmarks/looks.py OUTPUT.png VIDEO.
 
 One row for each detail. The first rows are frames of the video reduced to a quarter and compressed
-with x264 (CRF 26), beside the original; the last ones a part of the video as it is.
+with x264 (CRF 26), beside the original; the last ones a part of the video as it is. With the
+packages that real_esrgan.py names, Real-ESRGAN x4plus is shown too.
 """
 
 import sys
 from itertools import islice
 from pathlib import Path
 
+import real_esrgan
 import torch
 from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
@@ -34,6 +36,8 @@ def main() -> None:
     rows = []
     for lr, details in ((degrade(frames, CRF(26)), REDUCED), (frames[..., *PART], WHOLE)):
         shown = [next(islice(upscale_frames(lr, engine), SHOWN, None)) for engine in engines]
+        if real_esrgan.available():
+            shown.append(real_esrgan.upscale(lr[SHOWN]))
         if details is REDUCED:
             shown.append(frames[SHOWN])
         rows += [[crop(frame, *corner) for frame in shown] for corner in details]
@@ -48,7 +52,8 @@ def crop(frame: Tensor, left: int, top: int) -> Image.Image:
 
 def page(rows: list[list[Image.Image]]) -> Image.Image:
     """All details under the names of the models."""
-    titles = (*MODELS, "original")
+    peers = ("Real-ESRGAN x4plus",) if real_esrgan.available() else ()
+    titles = (*MODELS, *peers, "original")
     picture = Image.new(
         "RGB", (len(titles) * (SIDE + GAP), TITLE + len(rows) * (SIDE + GAP)), "white"
     )

@@ -19,7 +19,7 @@ from torch import Tensor
 from vsrkit import __version__, load_model
 from vsrkit.data.degrade import BI, CRF, degrade_frames
 from vsrkit.data.sets import FrameSet, find_root, open_set, set_named
-from vsrkit.evaluate.metrics import grid, luma, measured, psnr
+from vsrkit.evaluate.metrics import grid, measured, psnr
 from vsrkit.evaluate.perceptual import load_lpips
 from vsrkit.evaluate.temporal import Temporal
 from vsrkit.inference.engine import Engine, make_engine, upscale_frames
@@ -65,7 +65,7 @@ def measure(engine: Engine, clips: FrameSet, how: BI | CRF) -> dict[str, float]:
             found["lpips"].append(float(load_lpips()(a[None], b[None])))
             y = [measured(x, channel="y") for x in (sr, hr)]
             found["psnr_y"].append(psnr(y[0], y[1]))
-            found["grid"].append(float(grid(luma(sr.double().clamp(0, 1) * 255), SCALE)))
+            found["grid"].append(grid(y[0], SCALE))
             shifts.append(255 * (a - b).mean((1, 2)))
         found["colour"].append(float(torch.stack(shifts).mean(0).abs().max()))
     return {name: sum(values) / len(values) for name, values in found.items()}

@@ -284,7 +284,6 @@ def test_single_losses_are_overridden_by_their_name():
         ({"losses": {"perceptual_layers": {"conv9_1": 1.0}}}, "must name some of .*conv9_1"),
         ({"losses": {"window": 8}}, "window must be 0 or at least 32"),
         ({"losses": {"gan": 0.1}, "loss_reduction": "sum"}, 'need loss_reduction = "mean"'),
-        ({"losses": {"grid": 0.1}, "crop": 8}, "grid loss needs a crop of 16, got 8"),
         (
             {"losses": {"gan": 0.1}, "teacher": "basicvsr-reds4"},
             'losses are not used with teacher_mode = "features"',

@@ -45,6 +45,7 @@ MS_WEIGHTS = (0.0448, 0.2856, 0.3001, 0.2363, 0.1333)  # Wang et al. 2003, fines
 LPIPS_SMALLEST = 31  # AlexNet's last features of smaller frames are empty
 NIQE_BLOCK = 96
 GRID_NEIGHBOURS = (*range(-6, -2), *range(3, 7))  # bins around a peak of the spectrum
+INVISIBLE = 0.05  # amplitude of a pattern of which eyes see nothing, of 255
 GRID_PERIODS = 16  # of the grid that a frame must hold in each direction
 MS_SMALLEST = (SSIM_SIZE - 1) * 2 ** (len(MS_WEIGHTS) - 1) + 1
 
@@ -112,29 +113,29 @@ def worst_crop(error: Tensor, height: int, width: int, *, step: int) -> tuple[in
     return step * row, step * column
 
 
-def grid(frames: Tensor, scale: int) -> Tensor:
-    """How much frames show a grid of `scale` pixels, in dB; about 0 for natural pictures.
+def grid(frame: Tensor, scale: int) -> float:
+    """How much a frame shows a grid of `scale` pixels, in dB; about 0 for natural pictures.
 
     Networks that enlarge by a pixel shuffle can leave a pattern that repeats every `scale` pixels.
-    It adds peaks to the spectrum at the multiples of 1 / scale cycles per pixel: the result is the
-    mean height of these peaks above the neighbouring frequencies, along rows and columns.
+    The mean over all rows, and that over all columns, keep the pattern and little else. Their
+    spectra then have peaks at the multiples of 1 / scale cycles per pixel: the result is the mean
+    height of these peaks above the neighbouring frequencies.
 
     Args:
-        frames: (N, H, W) luma, in any unit; each side at least 16 * scale pixels.
+        frame: (H, W) luma in [0, 255]; each side at least 16 * scale pixels.
         scale: period in pixels, at least 2.
     """
     heights = []
-    for lines in (frames, frames.mT):
-        length = lines.shape[-1] // scale * scale  # the peaks fall on a bin
-        window = torch.hann_window(length, dtype=lines.dtype, device=lines.device)
-        # The mean power of all lines: a pattern too weak to be seen in a line does not count.
-        power = torch.fft.rfft(lines[..., :length] * window).abs().square().mean((0, 1))
-        power = 10 * (power + 1e-12).log10()
-        for peak in range(length // scale, length // 2 + 1, length // scale):
+    for lines in (frame.double(), frame.double().T):
+        line = lines.mean(0)[: lines.shape[1] // scale * scale]  # the peaks fall on a bin
+        window = torch.hann_window(len(line), dtype=line.dtype, device=line.device)
+        amplitude = 2 * torch.fft.rfft((line - line.mean()) * window).abs() / window.sum()
+        power = amplitude.square() + INVISIBLE**2
+        for peak in range(len(line) // scale, len(line) // 2 + 1, len(line) // scale):
             # The window spreads a peak over three bins, which are not neighbours.
             near = [peak + d for d in GRID_NEIGHBOURS if peak + d < len(power)]
-            heights.append(power[peak] - power[near].mean())
-    return torch.stack(heights).mean()
+            heights.append(10 * (power[peak] / power[near].mean()).log10())
+    return float(torch.stack(heights).mean())
 
 
 def ssim(a: Tensor, b: Tensor) -> float:

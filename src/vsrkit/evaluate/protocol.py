@@ -16,7 +16,6 @@ from vsrkit.evaluate.metrics import (
     Channel,
     Metric,
     grid,
-    luma,
     measured,
     ms_ssim,
     psnr,
@@ -215,8 +214,7 @@ class ClipScores:
         if "consistency" in self.metrics:
             found["consistency"] = consistency(sr, lr, self.protocol)
         if "grid" in self.metrics:
-            frame = luma(sr.double().clamp(0, 1) * 255)
-            found["grid"] = float(grid(frame, self.protocol.degradation.scale))
+            found["grid"] = grid(measured(sr, channel="y"), self.protocol.degradation.scale)
         if self._temporal:
             found |= self._temporal.measure(sr, hr)
         if self._perceptual:

@@ -13,7 +13,6 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import BeforeValidator, Field, NonNegativeFloat, NonNegativeInt, PositiveFloat
 from pydantic.dataclasses import dataclass
 
-from vsrkit.evaluate.metrics import GRID_PERIODS
 from vsrkit.hardware.device import TrainingPrecisionName
 from vsrkit.train.settings import SETTINGS, ConfigError, Losses, Validated
 
@@ -187,8 +186,11 @@ class TrainConfig(Validated):
     ema_decay: Below1 = 0.0
     """Decay of the running average of the weights, which is validated and saved; 0: no average."""
     refit: str = ""
-    """Degradation for fitting the last convolution to HR by least squares after the last step
-    (vsrt-s and vsrt-m only); empty: do not refit."""
+    """Degradation for fitting the last convolution by least squares after the last step (vsrt-s and
+    vsrt-m only); empty: do not refit."""
+    refit_goal: Literal["hr", "no-grid"] = "hr"
+    """hr: the frames of HR. no-grid: subpixels that are equally bright on average, for networks
+    trained with perceptual losses; all else changes as little as possible."""
 
     precision: TrainingPrecisionName = "auto"
     """Number type of the forward pass; auto: the fastest one, measured on this machine. float16
@@ -245,8 +247,6 @@ class TrainConfig(Validated):
             raise ConfigError('mirrored clips are not used with teacher_mode = "features"')
         if not self.losses.pixels_only and self.sums_clips:
             raise ConfigError('losses with several terms need loss_reduction = "mean"')
-        if self.losses.grid and self.crop < GRID_PERIODS:
-            raise ConfigError(f"the grid loss needs a crop of {GRID_PERIODS}, got {self.crop}")
         if self.teacher_hr_share and self.teacher_mode != "frames":
             raise ConfigError(
                 'teacher_hr_share needs teacher_mode = "frames", got teacher_mode = '

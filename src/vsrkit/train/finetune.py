@@ -12,7 +12,6 @@ from torch import nn
 
 from vsrkit.data.clips import Clip, OnProgress
 from vsrkit.errors import DataError, StoppedError, WeightsError
-from vsrkit.evaluate.metrics import GRID_PERIODS
 from vsrkit.evaluate.perceptual import load_lpips
 from vsrkit.hardware.device import (
     FloatName,
@@ -150,8 +149,7 @@ def _fit_to_footage(config: TrainConfig, clips: Sequence[Clip], scale: int) -> T
     frames = min(config.frames, max(len(clip) for clip in clips))
     sides = [min(clip.shape[1:3]) for clip in clips if len(clip) >= frames]
     crop = max(1, min(config.crop, max(sides) // scale))
-    losses = config.losses if crop >= GRID_PERIODS else replace(config.losses, grid=0.0)
-    return replace(config, frames=frames, crop=crop, losses=losses)
+    return replace(config, frames=frames, crop=crop)
 
 
 def _settings(goal: Goal, model: nn.Module) -> dict[str, Any]:
@@ -168,7 +166,7 @@ def _settings(goal: Goal, model: nn.Module) -> dict[str, Any]:
         perceptual=0.5,
         gan=0.1,
         steadiness=6.0,
-        grid=0.0005,
+        grid=0.04,
         spectrum=0.04,
         colour=10.0,
         window=128,

@@ -130,7 +130,8 @@ class Losses(Validated):
     """Weight of the root mean square change along the motion, outside of occlusions; needs the
     flow of a preset. Another `steadiness`, of the run, is inside of loss = "psnr"."""
     grid: NonNegativeFloat = 0.0
-    """Weight of each dB by which the grids of `scale` pixels in output and HR differ."""
+    """Weight of the mean square of the mean errors of the subpixels of an LR pixel, of 255: where
+    some are brighter than others, flat areas show a pattern."""
     spectrum: NonNegativeFloat = 0.0
     """Weight of each dB of power that the output has in excess of HR, mean over frequencies."""
     colour: NonNegativeFloat = 0.0

@@ -13,7 +13,7 @@ from vsrkit.evaluate.perceptual import load_lpips
 from vsrkit.hardware.device import Precision
 from vsrkit.inference.engine import Engine, upscale_frames
 from vsrkit.models.zoo import save_model
-from vsrkit.train.distill.refit import refit, refit_clips
+from vsrkit.train.distill.refit import refit, refit_clips, remove_grid
 from vsrkit.train.processes import ALONE, Processes
 from vsrkit.train.run_setup import Run
 from vsrkit.train.training_data import TrainingSource, ValidationClip, scale_of
@@ -122,7 +122,8 @@ def refit_run(
 
     def fit() -> dict[str, Tensor]:
         degradation = degrader_named(run.config.refit, scale_of(run.config.model))
-        refit(model, refit_clips(training, degradation), run.precision, run.device)
+        fit_last = refit if run.config.refit_goal == "hr" else remove_grid
+        fit_last(model, refit_clips(training, degradation), run.precision, run.device)
         return {name: value.cpu() for name, value in model.state_dict().items()}
 
     model.load_state_dict(run.processes.from_main(fit))

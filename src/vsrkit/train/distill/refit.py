@@ -33,6 +33,10 @@ SAMPLES = 3000  # pixels of each frame
 # Ridge penalty of a refit: keeps the weights close to their old values where the clips give little
 # evidence. The best value between 1e-4 and 0.1 on clips that were not fitted.
 REFIT_DAMPING = 0.1
+# For `remove_grid`: the means of blocks show a pattern, and the weight of what changes besides it. A
+# smaller weight leaves patterns around edges, because blocks have few kinds of means.
+BLOCK = 24  # side in LR pixels
+GRID_DAMPING = 0.1
 # Share of the fitted change that is applied to luma, because the full change flickers more. This
 # share keeps half of the gain in PSNR. Chroma, whose flicker is hardly visible, changes fully.
 LUMA_STEP = 0.3
@@ -167,6 +171,45 @@ def refit(model: nn.Module, clips: Iterable[ClipPair], precision: Precision, dev
     conv.bias += damp_luma(found.bias).to(conv.weight)  # type: ignore[operator]
 
 
+@torch.no_grad()
+def remove_grid(
+    model: nn.Module, clips: Iterable[ClipPair], precision: Precision, device: str
+) -> None:
+    """Change the last convolution so that no subpixel is brighter on average, in place.
+
+    A network trained for perceptual losses can add a pattern that repeats every LR pixel. In the
+    mean of a block, all that the last convolution adds to it is a linear function of the mean
+    features. This function is fitted to the patterns of many blocks and subtracted; other changes
+    of the output count as errors of the fit, with the weight `GRID_DAMPING`.
+
+    Args:
+        model: a vsrt-s or vsrt-m on `device`.
+        clips: clips in both resolutions.
+        precision: number type of the forward pass.
+        device: device of the model.
+    """
+    conv = last_convolution(model)
+    if conv.out_channels == 3:
+        raise VsrkitError('refit_goal = "no-grid" is only for models whose tail is one convolution')
+    means, patterns, gram = list[Tensor](), list[Tensor](), torch.zeros(())
+    for clip in clips:
+        for features, error in _last_errors(model, clip, precision, device):
+            size = [side // BLOCK * BLOCK for side in error.shape[-2:]]
+            columns = F.unfold(features, 3, padding=1).unflatten(2, error.shape[-2:])
+            columns = columns[..., : size[0], : size[1]].double()
+            mean = F.avg_pool2d(columns, BLOCK)
+            change = (columns - F.interpolate(mean, scale_factor=BLOCK)).flatten(2)[0]
+            gram = gram + change @ change.mT / change.shape[1]
+            means.append(F.pad(mean.flatten(2)[0].mT, (0, 1), value=1.0))
+            places = F.avg_pool2d(error.double(), BLOCK).flatten(2)[0].mT.unflatten(1, (3, -1))
+            patterns.append((places - places.mean(-1, keepdim=True)).flatten(1))
+    mean, pattern = torch.cat(means), torch.cat(patterns)
+    normal = mean.mT @ mean / len(mean) + GRID_DAMPING * F.pad(gram / len(means), (0, 1, 0, 1))
+    change = torch.linalg.lstsq(normal, mean.mT @ pattern / len(mean), driver="gelsd").solution
+    conv.weight += change[:-1].mT.reshape(conv.weight.shape).to(conv.weight)
+    conv.bias += change[-1].to(conv.weight)  # type: ignore[operator]
+
+
 def damp_luma(change: Tensor) -> Tensor:
     """A change of RGB (3 x n outputs in the first axis) with its luma multiplied by `LUMA_STEP`."""
     colours = change.unflatten(0, (3, -1))
@@ -192,15 +235,27 @@ def _clip_equations(
     model: nn.Module, clip: ClipPair, precision: Precision, device: str
 ) -> NormalEquations:
     """Normal equations of the remaining error of a clip, divided by its mean square error."""
-    conv, found = last_convolution(model), list[NormalEquations]()
+    found = [
+        normal_equations(features, error, SAMPLES, seed=number)
+        for number, (features, error) in enumerate(_last_errors(model, clip, precision, device))
+    ]
+    total = reduce(add, found)
+    mean_square = total.square / (len(found) * SAMPLES * total.cross.shape[1])
+    return total * (1 / (mean_square + FLOOR))
+
+
+def _last_errors(
+    model: nn.Module, clip: ClipPair, precision: Precision, device: str
+) -> list[tuple[Tensor, Tensor]]:
+    """Input of the last convolution and what its output lacks to HR, of each frame of a clip."""
+    conv, found = last_convolution(model), list[tuple[Tensor, Tensor]]()
     detail = clip.hr - upsample_bilinear(clip.lr, clip.hr.shape[-1] // clip.lr.shape[-1])
 
     def add_frame(_: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
         target = detail[len(found)][None]
         if conv.out_channels != target.shape[1]:
             target = F.pixel_unshuffle(target, 4)
-        error = target - output.float().cpu()
-        found.append(normal_equations(inputs[0].float().cpu(), error, SAMPLES, seed=len(found)))
+        found.append((inputs[0].float().cpu(), target - output.float().cpu()))
 
     handle = conv.register_forward_hook(add_frame)
     try:  # outside of `allow_parallel`, so that frames are computed one by one in order
@@ -209,6 +264,4 @@ def _clip_equations(
             model(clip.lr[None].to(device))
     finally:
         handle.remove()
-    total = reduce(add, found)
-    mean_square = total.square / (len(found) * SAMPLES * conv.out_channels)
-    return total * (1 / (mean_square + FLOOR))
+    return found
