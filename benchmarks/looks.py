@@ -9,11 +9,11 @@ import sys
 from itertools import islice
 from pathlib import Path
 
-import real_esrgan
 import torch
 from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
+import real_esrgan
 from vsrkit.data.degrade import CRF, degrade
 from vsrkit.inference.engine import make_engine, upscale_frames
 from vsrkit.models.zoo import load_model

@@ -5,8 +5,8 @@
     vsrkit train recipes/vsrt_s_vivid.py:finished --set data=FOLDER
 
 The first run finds details, with some outlines and patterns that footage does not have. The second
-one continues from its weights and removes most of them. docs/models/vsrt-s-vivid.md has the history
-of the weights in the package.
+one continues from its weights and removes most of them; its result is `refitted.safetensors`.
+docs/models/vsrt-s-vivid.md has the history of the weights in the package.
 """
 
 from dataclasses import replace
@@ -19,8 +19,7 @@ def config() -> TrainConfig:
     """Perceptual and adversarial losses on HR; three of four clips are compressed.
 
     The gradients of the terms for the weights differ by factors of a hundred: these weights bring
-    all but `pixel` and `colour` to a similar size. Look at `loss_grid` and at pictures first when
-    changing them: ten times the weight of the grid drowns every other term.
+    all but `pixel` and `colour` to a similar size.
     """
     return TrainConfig(
         run_dir="runs/vsrt-s-vivid",
@@ -33,7 +32,7 @@ def config() -> TrainConfig:
             perceptual=0.5,
             gan=0.5,
             steadiness=5.0,
-            grid=0.0005,
+            grid=0.04,
             colour=2.0,
             window=128,
             gan_frames=3,
@@ -78,4 +77,6 @@ def finished() -> TrainConfig:
         ),
         steps=900,
         learning_rate=1.5e-4,
+        refit="bi+crf18-32+crf18-32+crf18-32",
+        refit_goal="no-grid",
     )

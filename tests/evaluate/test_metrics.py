@@ -106,18 +106,18 @@ def test_worst_crop_is_the_candidate_with_the_largest_mean_error():
 @pytest.mark.parametrize("scale", [2, 3, 4])
 def test_grid_finds_a_weak_pattern_of_the_scale_and_nothing_in_noise(scale: int) -> None:
     generator = torch.Generator().manual_seed(0)
-    noise = torch.rand(203, 198, dtype=torch.float64, generator=generator) * 20
+    noise = torch.rand(1, 203, 198, dtype=torch.float64, generator=generator) * 20
     pattern = torch.zeros_like(noise)
-    pattern[::scale, ::scale] = 8
+    pattern[:, ::scale, ::scale] = 8
     other = torch.zeros_like(noise)
-    other[::5, ::5] = 8
+    other[:, ::5, ::5] = 8
     assert -10 < grid(noise, scale) < 3  # a bin of noise is random
     assert grid(noise + pattern, scale) > 10
     assert abs(grid(noise + other, scale) - grid(noise, scale)) < 1.5  # another period
 
 
 def test_grid_ignores_what_nobody_sees() -> None:
-    flat = torch.full((64, 64), 100.0)
+    flat = torch.full((1, 64, 64), 100.0)
     assert grid(flat, 4) == 0
     pattern = torch.tensor([1.0, 0, -1, 0]).repeat(16)
     assert grid(flat + 0.01 * pattern, 4) < 0.2

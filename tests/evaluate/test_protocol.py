@@ -8,7 +8,7 @@ from tests.data.trees import random_clip
 
 from vsrkit.data.degrade import BD, BI, CRF, degrade
 from vsrkit.errors import VsrkitError
-from vsrkit.evaluate.protocol import PROTOCOLS, consistency, protocol_named
+from vsrkit.evaluate.protocol import PROTOCOLS, ClipScores, consistency, protocol_named
 from vsrkit.models.layers.resample import imresize
 
 RGB = PROTOCOLS["rgb"]
@@ -34,3 +34,14 @@ def test_consistency_needs_no_ground_truth() -> None:
     flat = torch.full((3, 32, 32), 128 / 255)
     assert consistency(flat, torch.full((3, 8, 8), 128 / 255), RGB) == inf
     assert consistency(flat, torch.full((3, 8, 8), 128 / 255), PROTOCOLS["vid4-bd"]) == inf
+
+
+def test_the_grid_of_the_output_is_scored_with_the_scale_of_the_protocol() -> None:
+    hr = random_clip(1)[0].repeat(1, 2, 2)
+    sr = hr.clone()
+    sr[:, ::4] += 0.1
+    with ClipScores(RGB, ("psnr", "grid")) as plain, ClipScores(RGB, ("grid",)) as lined:
+        plain.add(hr, hr, hr[:, ::4, ::4])
+        lined.add(sr, hr, hr[:, ::4, ::4])
+    assert set(plain.means()) == {"psnr", "grid"}
+    assert lined.means()["grid"] > plain.means()["grid"] + 3

@@ -113,7 +113,7 @@ def worst_crop(error: Tensor, height: int, width: int, *, step: int) -> tuple[in
     return step * row, step * column
 
 
-def grid(frame: Tensor, scale: int) -> float:
+def grid(y: Tensor, scale: int) -> float:
     """How much a frame shows a grid of `scale` pixels, in dB; about 0 for natural pictures.
 
     Networks that enlarge by a pixel shuffle can leave a pattern that repeats every `scale` pixels.
@@ -122,11 +122,11 @@ def grid(frame: Tensor, scale: int) -> float:
     height of these peaks above the neighbouring frequencies.
 
     Args:
-        frame: (H, W) luma in [0, 255]; each side at least 16 * scale pixels.
+        y: (1, H, W) luma in [0, 255]; each side at least 16 * scale pixels.
         scale: period in pixels, at least 2.
     """
     heights = []
-    for lines in (frame.double(), frame.double().T):
+    for lines in (y[0].double(), y[0].double().T):
         line = lines.mean(0)[: lines.shape[1] // scale * scale]  # the peaks fall on a bin
         window = torch.hann_window(len(line), dtype=line.dtype, device=line.device)
         amplitude = 2 * torch.fft.rfft((line - line.mean()) * window).abs() / window.sum()

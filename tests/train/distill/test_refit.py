@@ -22,6 +22,7 @@ from vsrkit.train.distill.refit import (
     prune_channels,
     refit,
     refit_clips,
+    remove_grid,
 )
 from vsrkit.train.loop import train
 from vsrkit.train.training_data import ClipPair
@@ -131,8 +132,46 @@ def test_luma_changes_by_a_share_and_colour_differences_fully():
     torch.testing.assert_close(moved[2] - moved[1], change[2] - change[1])
 
 
-def test_a_run_ends_with_a_refitted_model(config):
-    c = config(steps=2, refit="bi")
+def pattern_of(frames):
+    """The mean of each subpixel of a colour, relative to that of all."""
+    places = torch.nn.functional.pixel_unshuffle(frames, 4).mean((0, 2, 3)).unflatten(0, (3, 16))
+    return places - places.mean(1, keepdim=True)
+
+
+def test_a_pattern_is_removed_and_details_stay():
+    torch.manual_seed(0)
+    good = VSRTSmall(DIRECT).eval()
+    for p in last_convolution(good).parameters():
+        torch.nn.init.normal_(p, std=0.05)
+
+    def clip():
+        lr = torch.rand(4, 3, 24, 24) * torch.rand(3, 1, 1)
+        with torch.no_grad():
+            return ClipPair("a", lr, good(lr[None])[0])
+
+    clips, new = [clip() for _ in range(12)], clip()
+    bad = deepcopy(good)
+    stripes = torch.tensor([0.02, 0, -0.02, 0]).repeat(12)
+    last_convolution(bad).bias.data += stripes
+    last_convolution(bad).weight.data += 0.2 * stripes.view(-1, 1, 1, 1)
+    before, after = deepcopy(bad), bad
+    remove_grid(after, clips, PLAIN, "cpu")
+    with torch.no_grad():
+        was, now = (model(new.lr[None])[0] - new.hr for model in (before, after))
+    assert pattern_of(was).abs().max() > 0.015
+    assert pattern_of(now).abs().max() < 0.002
+    assert now.std() < was.std()
+
+
+def test_a_tail_of_two_stages_has_no_grid_to_remove():
+    model = VSRTSmall(TWO_STAGE).eval()
+    with pytest.raises(VsrkitError, match="whose tail is one convolution"):
+        remove_grid(model, [made_by(model)], PLAIN, "cpu")
+
+
+@pytest.mark.parametrize("goal", ["hr", "no-grid"])
+def test_a_run_ends_with_a_refitted_model(config, goal):
+    c = config(steps=2, refit="bi", refit_goal=goal)
     train(c)
     last, refitted = (
         load_model(Path(c.run_dir) / f"{name}.safetensors").state_dict()

@@ -33,9 +33,10 @@ SAMPLES = 3000  # pixels of each frame
 # Ridge penalty of a refit: keeps the weights close to their old values where the clips give little
 # evidence. The best value between 1e-4 and 0.1 on clips that were not fitted.
 REFIT_DAMPING = 0.1
-# For `remove_grid`: the means of blocks show a pattern, and the weight of what changes besides it. A
-# smaller weight leaves patterns around edges, because blocks have few kinds of means.
-BLOCK = 24  # side in LR pixels
+BLOCK = 16  # side in LR pixels of the blocks whose means show a pattern
+GRID_STEP = 4  # every fourth frame; the ones between hardly differ
+# Weight of other changes of the output when a pattern is removed. With less (0.01), blocks lose
+# more of their patterns, but flat areas get dots, because details differ from the means of blocks.
 GRID_DAMPING = 0.1
 # Share of the fitted change that is applied to luma, because the full change flickers more. This
 # share keeps half of the gain in PSNR. Chroma, whose flicker is hardly visible, changes fully.
@@ -193,7 +194,7 @@ def remove_grid(
         raise VsrkitError('refit_goal = "no-grid" is only for models whose tail is one convolution')
     means, patterns, gram = list[Tensor](), list[Tensor](), torch.zeros(())
     for clip in clips:
-        for features, error in _last_errors(model, clip, precision, device):
+        for features, error in _last_errors(model, clip, precision, device)[::GRID_STEP]:
             size = [side // BLOCK * BLOCK for side in error.shape[-2:]]
             columns = F.unfold(features, 3, padding=1).unflatten(2, error.shape[-2:])
             columns = columns[..., : size[0], : size[1]].double()
@@ -207,7 +208,7 @@ def remove_grid(
     normal = mean.mT @ mean / len(mean) + GRID_DAMPING * F.pad(gram / len(means), (0, 1, 0, 1))
     change = torch.linalg.lstsq(normal, mean.mT @ pattern / len(mean), driver="gelsd").solution
     conv.weight += change[:-1].mT.reshape(conv.weight.shape).to(conv.weight)
-    conv.bias += change[-1].to(conv.weight)  # type: ignore[operator]
+    conv.bias += change[-1].to(conv.weight)
 
 
 def damp_luma(change: Tensor) -> Tensor:
