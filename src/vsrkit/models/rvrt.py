@@ -252,9 +252,9 @@ class GuidedAttention(nn.Module):
         sizes = (3 * c + 4, *[HIDDEN] * 5)
         layers: list[nn.Module] = []
         for n, (inputs, outputs) in enumerate(pairwise(sizes)):
-            layers += [conv3x3(inputs, outputs) if n else nn.Conv2d(inputs, outputs, 1)]
+            layers += [conv3x3(inputs, outputs) if n else PixelConv(inputs, outputs)]
             layers += [nn.LeakyReLU(0.1, inplace=True)]
-        last = nn.Conv2d(HIDDEN, CLIP * config.offset_groups * TAPS * 2, 1)
+        last = PixelConv(HIDDEN, CLIP * config.offset_groups * TAPS * 2)
         nn.init.zeros_(last.weight)
         nn.init.zeros_(last.bias)  # type: ignore[arg-type]
         self.offset = nn.Sequential(*layers, last)
@@ -294,12 +294,23 @@ class GuidedAttention(nn.Module):
 
 
 def on_pixels(layer: nn.Linear, x: Tensor) -> Tensor:
-    """Apply a linear layer to every pixel: (N, C, H, W) -> (N, C', H, W).
-
-    A 1x1 convolution may round differently with another number of threads.
-    """
+    """Apply a linear layer to every pixel: (N, C, H, W) -> (N, C', H, W)."""
     done: Tensor = layer(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
     return done
+
+
+class PixelConv(nn.Conv2d):
+    """A 1x1 convolution that gives the same bytes on any number of threads.
+
+    PyTorch's own rounds differently; as a matrix product it does not.
+    """
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__(inputs, outputs, 1)
+
+    def forward(self, x: Tensor) -> Tensor:  # (N, inputs, H, W) -> (N, outputs, H, W)
+        pixels = F.linear(x.permute(0, 2, 3, 1), self.weight.flatten(1), self.bias)
+        return pixels.permute(0, 3, 1, 2)
 
 
 class Tail(nn.Module):
@@ -307,7 +318,7 @@ class Tail(nn.Module):
 
     def __init__(self, channels: int) -> None:
         super().__init__()
-        self.first = nn.Conv2d(channels, HIDDEN, 1)
+        self.first = PixelConv(channels, HIDDEN)
         self.upconv1, self.upconv2 = (conv3x3(HIDDEN, 4 * HIDDEN) for _ in range(2))
         self.conv_hr, self.conv_last = conv3x3(HIDDEN, HIDDEN), conv3x3(HIDDEN, 3)
 
