@@ -122,7 +122,7 @@ export class TryView {
   #changed() {
     remembered.set("models", this.models);
     if (!this.options.valid) return;
-    for (const { figures } of this.rows) figures.replaceChildren(el("dd", { class: "quiet", text: "is measured\u2026" }));
+    for (const { figures } of this.rows) figures.replaceChildren(el("dd", { class: "quiet", text: "Measuring\u2026" }));
     this.askPreview();
     this.askPlan();
   }
@@ -227,7 +227,7 @@ export class TryView {
 /** The figures of a plan as terms and descriptions. */
 function planParts(result) {
   if (result.state === "failed") return [el("dd", { class: "error", text: result.error })];
-  if (result.state !== "done") return [el("dd", { class: "quiet", text: "is measured\u2026" })];
+  if (result.state !== "done") return [el("dd", { class: "quiet", text: "Measuring\u2026" })];
   const figures = {
     Time: duration(result.seconds), Size: bytes(result.file_size), Memory: bytes(result.peak_memory),
     Picture: result.width + "\u00d7" + result.height,
