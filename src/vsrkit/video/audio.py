@@ -135,7 +135,7 @@ class CopiedAudio:
             # Players subtract the delay in whole milliseconds, but drop its exact samples.
             shift = Fraction(floor(self.delay * 1000 + HALF), 1000) - self._muxer_delay
             packet.pts += round(shift / packet.time_base)
-            if packet.pts * packet.time_base * 1000 % 1 == HALF:
+            if self.delay and packet.pts * packet.time_base * 1000 % 1 == HALF:
                 packet.pts -= 1  # so that the muxer rounds down, as players do before zero
             packet.dts = packet.pts
         packet.stream = self.stream
