@@ -1,6 +1,6 @@
 """What a cluster costs and gains: overhead of a part, two workers against one, 64 simulated ones.
 
-Run: python benchmarks/cluster.py [--frames 60] [--parts 2] [--sleep 1.0]
+Run: python benchmarks/cluster.py [--frames 40] [--parts 4] [--sleep 1.0]
 
 The first two figures are given in wall time, which is right on an idle machine, and in processor
 time, which a busy machine stretches less; the one process and each of the two workers are kept on
@@ -209,10 +209,10 @@ def main() -> None:
     parser.add_argument(
         "--frames",
         type=int,
-        default=60,
+        default=40,
         help="of a part: whole segments of 20 frames, so that both workers get the same",
     )
-    parser.add_argument("--parts", type=int, default=2)
+    parser.add_argument("--parts", type=int, default=4)
     parser.add_argument("--sleep", type=float, default=1.0)
     options = parser.parse_args()
     produce.PART_FRAMES = options.frames
