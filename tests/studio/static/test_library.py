@@ -27,6 +27,34 @@ def test_uploads_a_file_and_repeats_what_was_lost(page, context, studio, tmp_pat
     assert page.locator(".upload").count() == 0
 
 
+def test_an_answer_older_than_an_event_changes_nothing(page, studio, tmp_path):
+    page.get_by_role("link", name="clip.mp4", exact=True).wait_for()
+    held = []
+
+    def hold_first(route):
+        if held:
+            return route.continue_()
+        held.append((route, route.fetch().json()))
+        return None
+
+    page.route("**/api/library", hold_first)
+    content = write_clip(tmp_path / "late.mp4", width=64, height=48).read_bytes()
+    wanted = {"name": "late.mp4", "size": len(content), "key": "late"}
+    upload = page.request.post("/api/uploads", data=wanted).json()
+    page.request.put(f"/api/uploads/{upload['id']}?offset=0", data=content)
+    found = video_id(page, "late.mp4")
+    while not held:
+        page.wait_for_timeout(30)
+    route, answer = held[0]
+    for video in answer["folders"][0]["videos"]:
+        if video["id"] == found:
+            video["state"] = "pending"
+    page.wait_for_timeout(300)  # the event about the video has come
+    route.fulfill(json=answer)
+    page.wait_for_timeout(300)
+    assert page.get_by_role("link", name="late.mp4", exact=True).count() == 1
+
+
 def test_continues_an_upload_of_a_closed_page(page, context, studio, tmp_path):
     clip = write_clip(tmp_path / "resumed.mp4", frames=20, width=64, height=48)
     content, stat = clip.read_bytes(), clip.stat()

@@ -12,22 +12,29 @@ class Store extends EventTarget {
     this.queue = { paused: false, order: [] };
     this.session = this.models = this.options = null;
     this.heard = 0;  // events about jobs and the queue
+    this.newer = { videos: null, jobs: null };  // what events tell while all of a kind are fetched
     this.loaded = false;  // whether library and jobs were fetched
     const on = (name, action) => this.events.addEventListener(name, event => action(event.detail));
     // What fails here is fetched again when the connection is back.
     on("hello", () => this.refresh().catch(() => {}));
     on("library", () => this.fetchLibrary().catch(() => {}));
-    on("video", video => this.#set("videos", video));
+    on("video", video => {
+      this.newer.videos?.set(video.id, video);
+      this.#set("videos", video);
+    });
     on("job", job => {
       this.heard++;
+      this.newer.jobs?.set(job.id, job);
       this.#set("jobs", job);
     });
     on("job-removed", ({ id }) => {
+      this.newer.jobs?.set(id, null);
       this.jobs.delete(id);
       this.#tell("jobs");
     });
     on("queue", queue => {
       this.heard++;
+      this.newer.jobs?.set("queue", queue);
       this.queue = queue;
       this.#tell("jobs");
     });
@@ -55,18 +62,29 @@ class Store extends EventTarget {
     this.#tell("loaded");
   }
 
-  async fetchLibrary() {
-    const { folders } = await get("/api/library");
-    this.folders = folders;
-    this.videos = new Map(folders.flatMap(folder => folder.videos).map(video => [video.id, video]));
-    this.#tell("videos");
+  fetchLibrary() {
+    return this.#fetch("videos", "/api/library", ({ folders }, newer) => {
+      this.folders = folders;
+      this.videos = new Map(folders.flatMap(folder => folder.videos).map(video => [video.id, newer.get(video.id) ?? video]));
+    });
   }
 
-  async fetchJobs() {
-    const { queue, jobs } = await get("/api/jobs");
-    this.queue = queue;
-    this.jobs = new Map(jobs.map(job => [job.id, job]));
-    this.#tell("jobs");
+  fetchJobs() {
+    return this.#fetch("jobs", "/api/jobs", ({ queue, jobs }, newer) => {
+      this.queue = newer.get("queue") ?? queue;
+      newer.delete("queue");
+      this.jobs = new Map([...jobs.map(job => [job.id, job]), ...newer].filter(([, job]) => job));
+    });
+  }
+
+  /** Ask for all of a kind; an answer that a later request will replace is dropped. */
+  async #fetch(kind, path, take) {
+    const newer = this.newer[kind] = new Map();
+    const answer = await get(path);
+    if (newer !== this.newer[kind]) return;
+    this.newer[kind] = null;
+    take(answer, newer);
+    this.#tell(kind);
   }
 
   /** A new value of a video or job. */
