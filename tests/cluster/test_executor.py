@@ -197,6 +197,22 @@ def test_a_killed_process_of_a_worker_is_replaced(film, whole, cluster, tmp_path
     assert (tmp_path / "two.mkv").read_bytes() == whole
 
 
+def test_a_worker_that_is_admitted_twice_keeps_its_calls(film, whole, cluster, tmp_path):
+    """As when it joins while a job begins."""
+    admitted = []
+
+    def admit_again(progress):
+        if progress.parts and not admitted:
+            workers = dict(cluster._workers)
+            admitted.append(cluster._admit(cluster._alive()))
+            assert workers
+            assert all(cluster._workers[address] is each for address, each in workers.items())
+
+    upscale(film, tmp_path / "two.mkv", model="vsrt-s", executor=cluster, on_progress=admit_again)
+    assert admitted
+    assert (tmp_path / "two.mkv").read_bytes() == whole
+
+
 def test_other_workers_are_refused_by_name_and_limited_ones_pin_all(
     film, processes, tmp_path, caplog
 ):

@@ -229,8 +229,9 @@ class DaskExecutor(Executor):
             addresses = [address for address in addresses if address not in lacking]
         with self._lock:
             for address in addresses:
-                slots = slots_of_worker(joined[address])
-                self._workers[address] = _Worker(address, slots, facts[address])
+                if address not in self._workers:  # else `agree` and `_watch` met: it has calls
+                    slots = slots_of_worker(joined[address])
+                    self._workers[address] = _Worker(address, slots, facts[address])
         self._dispatch()
 
     def _without(self, files: SharedFiles, addresses: Sequence[str]) -> list[str]:
