@@ -312,7 +312,11 @@ class DaskExecutor(Executor):
             except Exception as error:  # noqa: BLE001  the scheduler may be gone: see `_watch`
                 log.debug("cannot submit: %s", error)
                 return
-            call.task = task
+            with self._lock:
+                if self._workers.get(worker.address) is not worker:
+                    task.cancel()  # dropped meanwhile: the call waits or runs elsewhere
+                    continue
+                call.task = task
             task.add_done_callback(lambda task, call=call: self._finish(call, task))
 
     def _settings(self, worker: _Worker) -> CallSettings:
